@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from fixtures.launch import environments
+from fixtures.models import Oracle, build, open_oracle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+@pytest.fixture(scope="session")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One folder of checkpoints for all tests of a worker."""
+    return tmp_path_factory.mktemp("checkpoints")
+
+
+@pytest.fixture(scope="session")
+def oracle(root: Path) -> Callable[[str], Oracle]:
+    """Open a recipe's checkpoint, building it when it is new."""
+    opened: dict[str, Oracle] = {}
+
+    def of(name: str) -> Oracle:
+        if name not in opened:
+            opened[name] = open_oracle(build(name, root))
+        return opened[name]
+
+    return of
+
+
+@pytest.fixture(scope="session")
+def in_engine(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
+    """Run a function's source in an engine's environment, with JSON in and out.
+
+    The script reads its argument from stdin and writes its answer to the file named by its first argument,
+    because libraries print on stdout.
+    """
+    python = environments.ensure("vllm", "0.32.0").python
+    folder = tmp_path_factory.mktemp("scripts")
+
+    def run(script: str, argument: Any) -> Any:
+        answer = folder / "answer.json"
+        env = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "2"}
+        done = subprocess.run(
+            [str(python), "-c", script, str(answer)],
+            input=json.dumps(argument),
+            capture_output=True,
+            text=True,
+            env=env,
+            timeout=300,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        return json.loads(answer.read_text())
+
+    return run
