@@ -1,0 +1,1 @@
+"""Commands for people and machines that keep the suite: `python -m ci`."""

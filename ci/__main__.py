@@ -1,0 +1,37 @@
+"""`python -m ci COMMAND`. A user's mistake is one sentence on stderr and exit code 2."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from ci import engines, lock, serve
+from fixtures.errors import HarnessError
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command and return the exit code: 0, or 2 when it cannot do what was asked."""
+    parser = argparse.ArgumentParser(
+        prog="python -m ci", description="Engines, locks and models of the suite."
+    )
+    commands = parser.add_subparsers(metavar="COMMAND")
+    engines.add(commands)
+    lock.add(commands)
+    serve.add(commands)
+    chosen = parser.parse_args(arguments)
+    if "run" not in chosen:
+        parser.print_help()
+        return 0
+    try:
+        chosen.run(chosen)
+    except HarnessError as error:
+        print(f"error: {error}", file=sys.stderr)  # noqa: T201 - this is a command
+        return 2
+    except KeyboardInterrupt:
+        print("stopped; the same command goes on from here", file=sys.stderr)  # noqa: T201
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
