@@ -36,7 +36,7 @@ def test_generated_tokens_carry_their_exact_logprobs(client, oracle, temperature
     ).choice
     right = after(oracle, prompt, choice.token_ids)
     if temperature and client.catalog.promise("sampled_logprobs") == "scaled":
-        right = right / temperature - np.logaddexp.reduce(right / temperature, axis=1, keepdims=True)
+        right = logprobs.tempered(right, temperature)
     assert logprobs.problems(choice, hidden=oracle.tokenizer.specials) == []
     assert logprobs.compare(choice.logprobs, right, choice.token_ids, TOLERANCE) == []
     for entry, row in zip(choice.logprobs, right, strict=True):
@@ -97,8 +97,7 @@ def samples(client, prompt, count, **ask):
 @pytest.mark.parametrize("temperature", [1.0, 1.5, 2.0])
 def test_samples_have_the_models_frequencies(client, oracle, temperature):
     prompt = make.walk(oracle, "main", 20)
-    logits = oracle.logprobs(prompt)[-1] / temperature
-    chances = np.exp(logits - np.logaddexp.reduce(logits))
+    chances = np.exp(logprobs.tempered(oracle.logprobs(prompt)[-1], temperature))
     drawn = samples(client, prompt, 1024, temperature=temperature)
     # The likeliest token alone, all others in ten groups: any shift of mass between groups is seen.
     group = np.arange(oracle.vocab_size) % 10 + 1

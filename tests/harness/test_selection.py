@@ -37,7 +37,11 @@ def test_one(server): 0
 
 
 def test_an_engine_that_was_not_named_has_no_items(suite):
-    suite.write(test_a=BOTH)
+    suite.write(
+        test_a=BOTH,
+        test_b=f"@pytest.mark.vllm\n{BOTH.splitlines()[1]}",
+        test_c=f"{BOTH}test_2 = pytest.mark.vllm(test_1)",
+    )
     assert collected(suite.run("--collect-only", "-q", "--sglang", "venv:0.5.20")) == [
         "tests/test_a.py::test_1[sglang-chain]"
     ]

@@ -41,6 +41,7 @@ class TestOutcome:
             (PERSON, '{"name": "Ada"}'),
             (PERSON, ' {"born": "1815-12-10", "name": "Ada"}\n'),
             (OBJECT, "{}"),
+            (OBJECT, '{"a": 1, "a": 1}'),  # still JSON, and no more was asked for
             (REGEX, "123"),
             (CHOICE, "yellow"),
             (PATTERN, "aaa"),
@@ -82,7 +83,7 @@ class TestOutcome:
             (PERSON, '{"name": "Ada"} done', "no JSON"),
             (OBJECT, "[1]", "is not of type 'object'"),
             (OBJECT, '{"a": NaN}', "NaN is no JSON value"),
-            (OBJECT, '{"a": {"b": 1, "b": 1}}', "same key twice: 'b'"),
+            (PERSON, '{"name": {"b": 1, "b": 1}}', "same key twice: 'b'"),
             (OBJECT, "[" * 100_000, "nested too deeply"),
             (REGEX, "1234", "no full match"),
             (CHOICE, "maybe", "expected one of"),
