@@ -105,7 +105,7 @@ def test_a_failed_start_is_tried_once_and_explained(suite):
             "*ended while starting (killed (SIGKILL), by somebody or by the kernel for lack of memory)*",
         ),
         ("illegal", "*(stopped by an illegal instruction: *"),
-        ("port", "*(exit code 1): its port is in use*"),
+        ("port", "*its port is in use*"),
     ],
 )
 def test_the_cause_of_a_failed_start_is_named(suite, fault, sentence):

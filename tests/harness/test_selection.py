@@ -2,6 +2,12 @@
 
 import pytest
 
+from fixtures.launch.process import Process, free_port
+from fixtures.launch.ready import wait_until_ready
+from fixtures.model import Launch
+from fixtures.models import build
+from tests.harness.conftest import STAND_IN
+
 BOTH = "pytestmark = serve(model='chain')\ndef test_1(server): 0\n"
 
 
@@ -186,3 +192,49 @@ def test_an_incomplete_expectation_is_one_sentence(suite):
     result = suite.run()
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*vllm.toml: entry 1 lacks since, upstream"])
+
+
+@pytest.fixture
+def attached(suite, model_cache):
+    """A stand-in that serves the chain model with the prefix cache on, started by hand."""
+
+    path = build("chain", model_cache / "models")
+    port = free_port()
+    argv = (str(STAND_IN), "-m", "x", "--model", str(path), "--port", str(port), "--enable-prefix-caching")
+    with Process(Launch(argv, suite.env, {}, port), suite.pytester.path / "attached.log") as process:
+        url = f"http://127.0.0.1:{port}"
+        wait_until_ready("the stand-in", f"{url}/health", process, 60)
+        yield url
+
+
+def test_an_attached_server_is_never_asked_to_be_another(suite, attached):
+    suite.write(
+        test_a="""
+@serve(model='chain', prefix_cache=True)
+def test_same(server):
+    assert server.pid is None
+@serve(model='chain')
+def test_no_more_said(server): 0
+@serve(model='chain', prefix_cache=False)
+def test_other_setting(server): 0
+@serve(model='lookup')
+def test_other_model(server): 0
+@serve(model='chain', mtp=1)
+def test_not_shown(server): 0
+@serve(model='chain', extra={'vllm': ['--seed', '1']})
+def test_extra(server): 0
+"""
+    )
+    target = ["--vllm", f"attach:{attached}"]
+    result = suite.run("-rs", *target)
+    result.assert_outcomes(passed=2, skipped=4)
+    result.stdout.fnmatch_lines_random(
+        [
+            "*not applicable: * runs with prefix_cache=True, this needs prefix_cache=False",
+            "*not applicable: * serves chain, this needs the model lookup",
+            "*not applicable: *say what it is with --assume mtp=VALUE",
+            "*not applicable: * is attached; flags given by serve(extra=…) cannot be checked",
+        ]
+    )
+    assert len(suite.launches) == 1  # the one that was started by hand
+    suite.run(*target, "--assume", "mtp=1").assert_outcomes(passed=3, skipped=3)
