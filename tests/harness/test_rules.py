@@ -23,7 +23,7 @@ TABLES = ("knobs", "fields", "calls", "metrics", "promises", "facts")
 RULE_KEYS = {
     "base": {"args", "env"},
     "label": {"parts"},
-    "knobs": {"args", "env", "lacks", "value", "values"},
+    "knobs": {"args", "env", "lacks", "type", "value", "values"},
     "fields": {"path", "wrap", "reply"},
     "calls": {"method", "path"},
     "metrics": {"name"},
@@ -47,8 +47,8 @@ def all_rules(engine):
 
 
 def values(engine, knob):
-    """Values that a knob's rules name, and a number and a word for rules that take any."""
-    named = {1, 3, 2176, False, "xgrammar"}
+    """Values that a knob's rules name, and a number, a truth and a word that they may not."""
+    named = {1, 3, True, False, "some word"}
     for rule in rules.table(engine)["knobs"].get(knob, {}).get("rules", []):
         named |= set(rule.get("values", [rule["value"]] if "value" in rule else []))
     return sorted(named, key=repr)
