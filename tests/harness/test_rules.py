@@ -48,10 +48,10 @@ def all_rules(engine):
 
 def values(engine, knob):
     """Values that a knob's rules name, and a number, a truth and a word that they may not."""
-    named = {1, 3, True, False, "some word"}
+    named = [1, 3, True, False, "some word"]  # a list: in a set, True is 1
     for rule in rules.table(engine)["knobs"].get(knob, {}).get("rules", []):
-        named |= set(rule.get("values", [rule["value"]] if "value" in rule else []))
-    return sorted(named, key=repr)
+        named += rule.get("values", [rule["value"]] if "value" in rule else [])
+    return named
 
 
 knobs = sorted({knob for engine in rules.ENGINES for knob in rules.table(engine)["knobs"]})
