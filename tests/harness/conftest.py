@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ import pytest
 from hypothesis import settings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 ROOT = Path(__file__).parents[2]
 STAND_IN = Path(__file__).parent / "stand_in" / "python"
@@ -37,21 +38,19 @@ class Suite:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(f"import os, pytest\nfrom fixtures import *\n{text}")
 
-    def command(self, *args: str) -> list[str]:
-        """Return the command that runs the suite on the stand-in, unless the arguments name a target."""
-        target = (
-            ()
-            if any(arg.startswith(("--vllm", "--sglang")) for arg in args)
-            else ("--vllm", f"process:{STAND_IN}")
-        )
-        return ["python", "-m", "pytest", "-p", "no:cacheprovider", *target, *args]
+    def command(self, *args: str, target: Sequence[str] | None = None) -> list[str]:
+        """Return the command that runs the suite: on the stand-in, unless a target is given or arguments name one."""
+        if target is None:
+            named = any(arg.startswith(("--vllm", "--sglang")) for arg in args)
+            target = () if named else ("--vllm", f"process:{STAND_IN}")
+        return [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *target, *args]
 
-    def run(self, *args: str, **env: str) -> pytest.RunResult:
+    def run(self, *args: str, target: Sequence[str] | None = None, **env: str) -> pytest.RunResult:
         """Run the suite to its end."""
         with pytest.MonkeyPatch.context() as patch:
             for name, value in {**self.env, **env}.items():
                 patch.setenv(name, value)
-            return self.pytester.run(*self.command(*args), timeout=120)
+            return self.pytester.run(*self.command(*args, target=target), timeout=120)
 
     @property
     def launches(self) -> list[Mapping[str, int]]:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fixtures.client import observe
 from fixtures.client.chat import Client
 from fixtures.client.wire import RecordingTransport, events
-from fixtures.engines.rules import Catalog, NotApplicable
+from fixtures.engines.rules import Catalog, NotApplicable, NotShown
 from fixtures.errors import EngineFault
 from fixtures.judge.schema import Constraint
 from fixtures.model import DraftCounts
@@ -248,7 +248,7 @@ class TestFacts:
 
     @pytest.mark.parametrize("answer", [{"info": {}, "status": 404}, {"info": {"vllm_config": {}}}])
     def test_a_fact_that_should_be_there_and_is_not_is_named(self, answer):
-        with pytest.raises(observe.NotShown, match=r"grammar|structured_outputs_config"):
+        with pytest.raises(NotShown, match=r"grammar|structured_outputs_config"):
             observe.fact(self.facts(**answer), "grammar")
 
     @pytest.mark.parametrize(

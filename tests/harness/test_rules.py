@@ -28,7 +28,7 @@ RULE_KEYS = {
     "calls": {"method", "path"},
     "metrics": {"name"},
     "promises": {"is"},
-    "facts": {"metric", "label", "info", "log", "as", "not"},
+    "facts": {"metric", "label", "call", "info", "log", "as", "not"},
 }
 
 catalogs = st.sampled_from([(e, v) for e, vs in VERSIONS.items() for v in vs]).flatmap(

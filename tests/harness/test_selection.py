@@ -55,9 +55,7 @@ def test_an_engine_that_was_not_named_has_no_items(suite):
 
 def test_without_targets_both_engines_run_in_their_pinned_releases(suite):
     suite.write(test_a=BOTH)
-    result = suite.pytester.run(
-        "env", f"PYTHONPATH={suite.env['PYTHONPATH']}", "python", "-m", "pytest", "--collect-only", timeout=60
-    )
+    result = suite.run("--collect-only", target=())
     result.stdout.fnmatch_lines(
         [
             "vllm: venv:0.32.0 = vLLM 0.32.0, CPU build (from: default)",
@@ -223,18 +221,39 @@ def test_other_model(server): 0
 def test_not_shown(server): 0
 @serve(model='chain', extra={'vllm': ['--seed', '1']})
 def test_extra(server): 0
+@serve(model='chain')
+def test_call(client): client.reset_prefix_cache()
+@serve(model='chain')
+def test_fact(server): server.fact("grammar")
 """
     )
     target = ["--vllm", f"attach:{attached}"]
     result = suite.run("-rs", *target)
-    result.assert_outcomes(passed=2, skipped=4)
+    result.assert_outcomes(passed=2, skipped=6)
     result.stdout.fnmatch_lines_random(
         [
             "*not applicable: * runs with prefix_cache=True, this needs prefix_cache=False",
             "*not applicable: * serves chain, this needs the model lookup",
             "*not applicable: *say what it is with --assume mtp=VALUE",
+            "*not applicable: */reset_prefix_cache answered 501*",
+            "*not applicable: * does not show grammar *",
             "*not applicable: * is attached; flags given by serve(extra=…) cannot be checked",
         ]
     )
     assert len(suite.launches) == 1  # the one that was started by hand
-    suite.run(*target, "--assume", "mtp=1").assert_outcomes(passed=3, skipped=3)
+    suite.run(*target, "--assume", "mtp=1").assert_outcomes(passed=3, skipped=5)
+
+
+def test_what_our_own_server_should_show_and_does_not_is_a_failure(suite):
+    suite.write(
+        test_a="""
+pytestmark = serve(model='chain')
+def test_fact(server): server.fact("grammar")
+@pytest.fixture
+def emptied(client): client.reset_prefix_cache()
+def test_call(emptied): 0
+"""
+    )
+    result = suite.run()
+    result.assert_outcomes(failed=1, errors=1)
+    result.stdout.fnmatch_lines(["E *Nonconformance: * does not show grammar *"])
