@@ -25,7 +25,7 @@ RULE_KEYS = {
     "label": {"parts"},
     "knobs": {"args", "env", "lacks", "type", "value", "values"},
     "fields": {"path", "wrap", "reply"},
-    "calls": {"method", "path"},
+    "calls": {"method", "path", "needs"},
     "metrics": {"name"},
     "promises": {"is"},
     "facts": {"metric", "label", "call", "info", "log", "as", "not"},

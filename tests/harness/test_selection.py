@@ -235,7 +235,7 @@ def test_fact(server): server.fact("grammar")
             "*not applicable: * runs with prefix_cache=True, this needs prefix_cache=False",
             "*not applicable: * serves chain, this needs the model lookup",
             "*not applicable: *say what it is with --assume mtp=VALUE",
-            "*not applicable: */reset_prefix_cache answered 501*",
+            "*not applicable: */reset_prefix_cache answered 501 (needs VLLM_SERVER_DEV_MODE=1)*",
             "*not applicable: * does not show grammar *",
             "*not applicable: * is attached; flags given by serve(extra=…) cannot be checked",
         ]
@@ -257,3 +257,20 @@ def test_call(emptied): 0
     result = suite.run()
     result.assert_outcomes(failed=1, errors=1)
     result.stdout.fnmatch_lines(["E *Nonconformance: * does not show grammar *"])
+
+
+def test_an_attached_server_that_stops_answering_is_the_engines_fault(suite, attached):
+    suite.write(
+        test_a="""
+@serve(model='chain', prefix_cache=True)
+def test_1(client):
+    client.http.base_url = "http://127.0.0.1:9"
+    client.send("GET", "/health")
+"""
+    )
+    result = suite.run("--vllm", f"attach:{attached}")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        ["EngineFault: vLLM 0.32.0*broke off or did not answer: ConnectError*at attach:http*"]
+    )
+    result.stdout.no_fnmatch_line("*Traceback*")
