@@ -143,6 +143,15 @@ def test_a_taken_port_is_one_sentence(suite):
     result.stdout.no_fnmatch_line("*Traceback*")
 
 
+def test_a_folder_for_logs_that_cannot_be_made_is_one_sentence(suite):
+    suite.write(test_a="pytestmark = serve(model='chain')\ndef test_1(server): 0\n")
+    (suite.pytester.path / "file").touch()
+    result = suite.run("--evidence", "file")
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["HarnessError: engine logs cannot go to *(Not a directory)*--evidence."])
+    result.stdout.no_fnmatch_line("*Traceback*")
+
+
 def test_a_server_that_dies_fails_its_test_and_the_next_gets_a_new_one(suite):
     suite.write(
         test_a="""
@@ -167,6 +176,21 @@ def test_3(client):
         ]
     )
     assert suite.left_behind() == []
+
+
+def test_a_perturbed_model_is_served_beside_the_sound_answers(suite):
+    suite.write(
+        test_a="""
+pytestmark = serve(model='chain')
+def test_1(server, oracle):
+    served = open(f"/proc/{server.pid}/cmdline").read().split("\\0")
+    assert served[served.index("--model") + 1].endswith("-row500x-1")
+    assert oracle.perturbed is None
+"""
+    )
+    result = suite.run("--perturb", "500")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["PERTURBED: row 500 of every model's head is wrong (from: command line)"])
 
 
 def test_a_dirtied_server_is_replaced_and_its_breaker_runs_last(suite):
