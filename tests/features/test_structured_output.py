@@ -165,6 +165,7 @@ def test_the_named_library_is_in_use(server):
 def test_answers_keep_the_constraint(client, due, case):
     for reply in sample(client, KEPT[case]):
         assert schema.problems(reply, KEPT[case], allow=[due(KEPT[case])]) == []
+        assert envelope.problems(reply.exchange.json(), "completion" if reply.choices else "error") == []
 
 
 @by_name(["record", "unicode", "object"])
@@ -173,6 +174,7 @@ def test_chat_answers_keep_the_constraint(client, due, case):
     for seed in SEEDS:
         reply = client.chat("Answer.", max_tokens=BUDGET, temperature=1, seed=seed, constraint=KEPT[case])
         assert schema.problems(reply, KEPT[case], allow=[due(KEPT[case])]) == []
+        assert envelope.problems(reply.exchange.json(), "chat" if reply.choices else "error") == []
 
 
 @by_name(KEPT)
