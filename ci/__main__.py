@@ -5,8 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 
-from ci import engines, lock, serve
-from fixtures.errors import HarnessError
+try:
+    from ci import engines, lock, serve
+    from fixtures.errors import HarnessError
+except ModuleNotFoundError as missing:
+    sys.exit(f"error: {sys.executable} has no {missing.name}. Use the Python of the README's .venv.")
 
 
 def main(arguments: list[str] | None = None) -> int:

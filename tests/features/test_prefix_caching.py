@@ -164,6 +164,7 @@ def test_replies_and_counters_tell_the_same(oracle, client, counters):
     assert seen["prefix_hits"] == sum(saved(reply) for reply in replies) > 0
     assert seen["prompt_tokens"] == sum(len(prompt) for prompt in asked)
     assert seen["generated_tokens"] == ANSWER * len(asked)
+    assert seen.problems() == []
 
 
 @serve(model="lookup", prefix_cache=True, kv_tokens=2176)
