@@ -200,21 +200,19 @@ def test_many_constraints_at_once_are_each_kept(client, due):
 def test_unconstrained_requests_beside_constrained_ones_stay_free(client):
     free = client.complete(PROMPT, max_tokens=30, temperature=0, ignore_eos=True).text
     cases = [KEPT["record"], None, KEPT["date"], None, KEPT["branches"], None]
-    for reply, case in crowd(client, cases, temperature=0, ignore_eos_when_free=True):
+    for reply, case in crowd(client, cases, temperature=0):
         if case is None:
             assert reply.text == free
         else:
             assert schema.problems(reply, case) == []
 
 
-def crowd(client, cases, *, temperature=1, ignore_eos_when_free=False):
-    """Ask all cases at once; yield each reply with its case."""
+def crowd(client, cases, *, temperature=1):
+    """Ask all cases at once, None being an unconstrained request; return each reply with its case."""
 
     def one(case):
         if case is None:
-            return client.complete(
-                PROMPT, max_tokens=30, temperature=temperature, ignore_eos=ignore_eos_when_free
-            )
+            return client.complete(PROMPT, max_tokens=30, temperature=temperature, ignore_eos=True)
         return client.complete(PROMPT, max_tokens=BUDGET, temperature=temperature, constraint=case)
 
     with ThreadPoolExecutor(len(cases)) as pool:
