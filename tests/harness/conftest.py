@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import httpcore  # noqa: F401 - httpx loads it late, and pytester forgets what a test loaded: its errors would be twins
 import psutil
 import pytest
 from hypothesis import settings

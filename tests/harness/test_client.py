@@ -61,7 +61,7 @@ class TestRecording:
     def test_an_exchange_has_what_was_sent_and_received(self):
         talk = client(lambda request: httpx.Response(418, json={"sent": json.loads(request.content)}))
         exchange = talk.send("POST", "/v1/completions?x=1", {"n": 1})
-        assert (exchange.method, exchange.path, exchange.request) == ("POST", "/v1/completions", {"n": 1})
+        assert (exchange.method, exchange.path, exchange.request) == ("POST", "/v1/completions?x=1", {"n": 1})
         assert exchange.status == 418
         assert exchange.json() == {"sent": {"n": 1}}
         assert exchange.events == ()
@@ -245,6 +245,13 @@ class TestFacts:
         }
         assert observe.fact(self.facts(info), "grammar") == "llguidance"
         assert observe.fact(self.facts(info), "speculative_tokens") is None
+
+    @pytest.mark.parametrize(("method", "facts"), [("mtp", (3, 0)), ("ngram", (0, 3))])
+    def test_a_fact_of_one_method_is_zero_where_another_is_in_use(self, method, facts):
+        info = {"vllm_config": {"speculative_config": {"method": method, "num_speculative_tokens": 3}}}
+        assert tuple(observe.fact(self.facts(info), name) for name in ("mtp_tokens", "ngram_tokens")) == facts
+        nothing = {"vllm_config": {"speculative_config": None}}
+        assert observe.fact(self.facts(nothing), "mtp_tokens") == 0
 
     @pytest.mark.parametrize("answer", [{"info": {}, "status": 404}, {"info": {"vllm_config": {}}}])
     def test_a_fact_that_should_be_there_and_is_not_is_named(self, answer):

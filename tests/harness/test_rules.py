@@ -28,7 +28,7 @@ RULE_KEYS = {
     "calls": {"method", "path", "needs"},
     "metrics": {"name"},
     "promises": {"is"},
-    "facts": {"metric", "label", "call", "info", "log", "as", "not"},
+    "facts": {"metric", "label", "call", "info", "log", "as", "not", "only"},
 }
 
 catalogs = st.sampled_from([(e, v) for e, vs in VERSIONS.items() for v in vs]).flatmap(

@@ -121,9 +121,9 @@ def test_a_mistake_in_a_marker_is_one_sentence(suite, text, sentence):
         (["--vllm", "nonsense"], "ERROR: --vllm nonsense: this is no target. Use venv:VERSION, *"),
         (
             ["--vllm", "docker:image@1"],
-            "ERROR: --vllm docker:image@1: docker, compose and faux targets are not*",
+            "ERROR: --vllm docker:image@1: docker and compose targets are not*",
         ),
-        (["--vllm", "0.32.0"], "ERROR: --vllm 0.32.0: docker, compose and faux targets are not built yet.*"),
+        (["--vllm", "0.32.0"], "ERROR: --vllm 0.32.0: docker and compose targets are not built yet.*"),
         (
             ["--vllm", "attach:http://127.0.0.1:9"],
             "ERROR: no vllm server answers at http://127.0.0.1:9/version*",
