@@ -27,9 +27,15 @@ def after(oracle, prompt, answer):
     return oracle.logprobs([*prompt, *answer[:-1]])[len(prompt) - 1 :]
 
 
-@catches("logprobs_off_by_1e-3", "logprobs_scaled_by_temperature", "alternatives_of_another_position")
+@catches(
+    "logprobs_off_by_1e-3",
+    "logprobs_scaled_by_temperature",
+    "alternatives_of_another_position",
+    "logprob_positive",
+    "logprobs_lack_the_last_token",
+)
 @pytest.mark.parametrize("temperature", [0, 2.0])
-def test_generated_tokens_carry_their_exact_logprobs(client, oracle, temperature):
+def test_generated_tokens_carry_their_exact_logprobs(client, oracle, temperature, record):
     prompt = make.walk(oracle, "main", 50)
     choice = client.complete(
         prompt, max_tokens=60, temperature=temperature, logprobs=5, token_ids=True
@@ -39,12 +45,33 @@ def test_generated_tokens_carry_their_exact_logprobs(client, oracle, temperature
         right = logprobs.tempered(right, temperature)
     assert logprobs.problems(choice, hidden=oracle.tokenizer.specials) == []
     assert logprobs.compare(choice.logprobs, right, choice.token_ids, TOLERANCE) == []
+    divergence = []
     for entry, row in zip(choice.logprobs, right, strict=True):
         assert max(entry.top.values()) == pytest.approx(row.max(), abs=TOLERANCE)
-        for token, value in entry.top.items():
-            ids = make.ids(oracle, token)
-            if oracle.tokenizer.decode(ids) == token and len(ids) == 1:  # others are shown alike
-                assert value == pytest.approx(row[ids[0]], abs=TOLERANCE)
+        shown = {token: make.ids(oracle, token) for token in entry.top}
+        known = {t: ids[0] for t, ids in shown.items() if len(ids) == 1 and oracle.tokenizer.decode(ids) == t}
+        for token, place in known.items():  # others are shown alike
+            assert entry.top[token] == pytest.approx(row[place], abs=TOLERANCE)
+        divergence.append(
+            logprobs.kl(
+                with_rest([entry.top[token] for token in known]), with_rest(row[list(known.values())])
+            )
+        )
+    record.number(
+        "greatest KL of a position", max(divergence), unit="nats", origin="alternatives against float64"
+    )
+    record.series(
+        f"KL at each position, temperature {temperature}",
+        enumerate(divergence),
+        x="position",
+        y="nats",
+        kind="line",
+    )
+
+
+def with_rest(values):
+    """Complete some log-probabilities, [k], to a distribution by one outcome for all that is not shown, [k + 1]."""
+    return np.append(values, np.log(max(1 - np.exp(values).sum(), np.finfo(np.float32).tiny)))
 
 
 @catches("greedy_takes_the_second")
@@ -55,7 +82,7 @@ def test_greedy_takes_the_likeliest_token(client, oracle):
         assert agree.problems(make.ids(oracle, reply.text), oracle.greedy(prompt, 20)) == []
 
 
-@catches("prompt_logprobs_shifted", "logprobs_off_by_1e-3")
+@catches("prompt_logprobs_shifted", "logprobs_off_by_1e-3", "echo_ignored")
 @pytest.mark.parametrize("length", [2, 33, 500])
 def test_a_texts_logprobs_and_perplexity_are_exact(client, oracle, length):
     text = make.words(oracle, length, seed=length)
@@ -78,7 +105,13 @@ def test_chat_logprobs_are_exact(client, oracle):
     assert logprobs.compare(reply.choice.logprobs, after(oracle, prompt, answer), answer, TOLERANCE) == []
 
 
-@catches("stream_drops_logprobs")
+@catches(
+    "stream_drops_logprobs",
+    "done_missing",
+    "two_finish_reasons",
+    "stream_without_usage",
+    "stream_changes_its_id",
+)
 def test_streamed_logprobs_are_those_of_the_whole_answer(client, oracle):
     prompt, ask = make.walk(oracle, "main", 20), {"max_tokens": 20, "temperature": 0, "logprobs": 3}
     whole, streamed = client.complete(prompt, **ask), client.complete(prompt, stream=True, **ask)
@@ -90,12 +123,14 @@ def samples(client, prompt, count, **ask):
     """Return `count` sampled tokens that follow a prompt."""
     replies = client.each([prompt] * (count // 16), at_once=8, n=16, max_tokens=1, token_ids=True, **ask)
     assert {reply.status for reply in replies} == {200}, replies[0].exchange.body
-    return [choice.token_ids[0] for reply in replies for choice in reply.choices]
+    drawn = [choice.token_ids[0] for reply in replies for choice in reply.choices]
+    assert len(drawn) == count
+    return drawn
 
 
-@catches("temperature_ignored", "sampler_favours_a_token")
+@catches("temperature_ignored", "sampler_favours_a_token", "n_ignored")
 @pytest.mark.parametrize("temperature", [1.0, 1.5, 2.0])
-def test_samples_have_the_models_frequencies(client, oracle, temperature):
+def test_samples_have_the_models_frequencies(client, oracle, temperature, record):
     prompt = make.walk(oracle, "main", 20)
     chances = np.exp(logprobs.tempered(oracle.logprobs(prompt)[-1], temperature))
     drawn = samples(client, prompt, 1024, temperature=temperature)
@@ -103,6 +138,14 @@ def test_samples_have_the_models_frequencies(client, oracle, temperature):
     group = np.arange(oracle.vocab_size) % 10 + 1
     group[oracle.next(prompt[-1])] = 0
     observed = np.bincount(group[drawn], minlength=11)
+    share = stats.wilson(int(observed[0]), len(drawn))
+    record.number(
+        f"share of the likeliest token, {chances[oracle.next(prompt[-1])]:.4f} by the model",
+        share.value,
+        interval=(share.low, share.high),
+        samples=share.n,
+        origin="samples",
+    )
     expected = np.bincount(group, weights=chances, minlength=11)
     assert stats.chi_square(observed.tolist(), expected.tolist()) > FALSE_ALARM
 
@@ -131,7 +174,7 @@ def test_a_seed_reproduces_an_answer_alone_and_in_a_crowd(client, oracle):
     assert {reply.text for reply in crowd} == {alone[1]}
 
 
-@catches("answer_does_not_end")
+@catches("answer_does_not_end", "end_reported_as_cut")
 def test_the_end_token_ends_an_answer(client, oracle):
     path = oracle.path_to_eos
     reply = client.complete([path[0]] * 2, max_tokens=50, temperature=0)

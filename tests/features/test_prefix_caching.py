@@ -58,7 +58,7 @@ def test_the_cache_is_on_and_counts_its_hits(server, oracle, talk, counters):
     assert seen["prefix_hits"] == expected > 0
 
 
-@catches("cache_off", "cached_tokens_off_by_one", "hits_beyond_the_block")
+@catches("cache_off", "cached_tokens_off_by_one", "hits_beyond_the_block", "cached_tokens_not_told")
 @pytest.mark.parametrize(("blocks", "more"), [(1, -1), (1, 0), (1, 1), (3, -1), (3, 0), (3, 1), (5, 17)])
 def test_a_repeated_prompt_hits_its_whole_blocks(talk, oracle, blocks, more):
     length = blocks * max(talk.block, 100) + more  # with pages of one token any length has all its blocks
@@ -128,7 +128,7 @@ def test_cached_and_uncached_answers_are_the_same(oracle, client, depth):
     assert saved(reply) > 0
 
 
-@catches("stale_prompt_logprobs")
+@catches("stale_prompt_logprobs", "echo_ignored")
 def test_prompt_logprobs_do_not_depend_on_what_is_cached(talk, oracle, client):
     prompt = make.question(oracle, 400, seed=7)
     talk.ask(prompt)
@@ -156,11 +156,24 @@ def test_identical_prompts_at_once_all_get_the_answer(talk, oracle, client, coun
 
 
 @pytest.mark.usefixtures("talk")
-@catches("usage_and_counter_disagree", "hit_counter_frozen")
-def test_replies_and_counters_tell_the_same(oracle, client, counters):
+@catches("usage_and_counter_disagree", "hit_counter_frozen", "counter_falls")
+def test_replies_and_counters_tell_the_same(oracle, client, counters, record):
     asked = [make.question(oracle, n, seed=9) for n in (150, 300, 300, 450, 600)]
     with counters() as seen:
         replies = client.each(asked, max_tokens=ANSWER, temperature=0)
+    hits, tokens = int(seen["prefix_hits"]), int(seen["prompt_tokens"])
+    record.number(
+        "prefix hit rate", hits / tokens, unit="of prompt tokens", samples=tokens, origin="counters"
+    )
+    record.series(
+        "Prompt tokens taken from the cache",
+        [
+            (f"{n}: {len(prompt)} tokens", saved(r))
+            for n, (prompt, r) in enumerate(zip(asked, replies, strict=True), 1)
+        ],
+        x="request",
+        y="cached tokens",
+    )
     assert seen["prefix_hits"] == sum(saved(reply) for reply in replies) > 0
     assert seen["prompt_tokens"] == sum(len(prompt) for prompt in asked)
     assert seen["generated_tokens"] == ANSWER * len(asked)
@@ -184,11 +197,18 @@ def test_eviction_loses_hits_and_never_answers(talk, oracle, server):
 @serve(model="lookup", prefix_cache=True, kv_tokens=2176)
 @pytest.mark.usefixtures("talk")
 @catches("eviction_corrupts")
-def test_a_crowd_beyond_the_cache_is_served_in_turn(oracle, client):
+def test_a_crowd_beyond_the_cache_is_served_in_turn(oracle, client, server, record):
     asked = [make.question(oracle, 600, seed=200 + n, depth=n / 10) for n in range(8)]
-    for prompt, reply in zip(
-        asked, client.each(asked, at_once=8, max_tokens=ANSWER, temperature=0), strict=True
-    ):
+    assert sum(len(prompt) for prompt in asked) > server.fact("kv_tokens")
+    replies = client.each(asked, at_once=8, max_tokens=ANSWER, temperature=0)
+    record.series(
+        "End-to-end time of 8 requests at once",
+        [(n, reply.exchange.elapsed) for n, reply in enumerate(replies)],
+        x="request",
+        y="seconds",
+        kind="histogram",
+    )
+    for prompt, reply in zip(asked, replies, strict=True):
         assert agree.problems(make.ids(oracle, reply.text), oracle.greedy(prompt, ANSWER)) == []
 
 

@@ -46,17 +46,35 @@ def test_the_models_own_head_makes_drafts(server, client, oracle, draft_counts, 
 
 
 @every_cycle
-@catches("accept_wrong_draft", "drop_drafted_token", "accept_nothing", "count_twice", "positions_swapped")
-def test_greedy_answers_and_draft_counts_are_exact(client, oracle, draft_counts, k, cycle):
+@catches(
+    "accept_wrong_draft",
+    "drop_drafted_token",
+    "accept_nothing",
+    "count_twice",
+    "positions_swapped",
+    "rejected_drafts_counted_as_accepted",
+    "rejected_drafts_not_counted",
+)
+def test_greedy_answers_and_draft_counts_are_exact(client, oracle, draft_counts, k, cycle, record):
     prompt = make.walk(oracle, cycle, PROMPT)
     with draft_counts(k) as seen:
         reply = client.complete(prompt, max_tokens=TOKENS, temperature=0)
-    assert agree.problems(make.ids(oracle, reply.text), oracle.greedy(prompt, TOKENS)) == []
     expected = expected_counts(oracle, cycle, k)
+    record.series(
+        f"Drafts accepted at each position, {cycle}, k = {k}",
+        enumerate(seen().per_position),
+        x="position in the draft",
+        y="accepted drafts",
+        expected=enumerate(expected.per_position),
+    )
+    assert agree.problems(make.ids(oracle, reply.text), oracle.greedy(prompt, TOKENS)) == []
     if k == 1:
         assert drafts.acceptance_rate(expected) == ACCEPTANCE[cycle]
     assert drafts.compare(seen(), expected) == []
     assert drafts.problems(seen(), TOKENS, k) == []
+    record.number(
+        "acceptance length", drafts.acceptance_length(seen()), unit="tokens per step", origin="counters"
+    )
 
 
 @catches("drop_drafted_token", "requests_mixed_up")
@@ -82,7 +100,7 @@ def test_logprobs_are_the_models_own(client, oracle, cycle):
     assert logprobs.compare(choice.logprobs, right, answer, TOLERANCE) == []
 
 
-@catches("stop_missed_inside_a_draft")
+@catches("stop_missed_inside_a_draft", "stop_string_shown")
 @pytest.mark.parametrize("place", [0, 1, 2, 3, 5, 8])
 def test_a_stop_string_ends_the_answer_wherever_in_a_draft_it_falls(client, oracle, place):
     prompt = make.walk(oracle, "always", PROMPT)
@@ -94,7 +112,7 @@ def test_a_stop_string_ends_the_answer_wherever_in_a_draft_it_falls(client, orac
     assert reply.choice.finish_reason == "stop"
 
 
-@catches("stop_missed_inside_a_draft")
+@catches("stop_missed_inside_a_draft", "end_reported_as_cut")
 def test_the_end_token_ends_the_answer_inside_a_draft(client, oracle):
     path = oracle.path_to_eos
     for start in range(len(path) - 5, len(path) - 1):
@@ -113,7 +131,13 @@ def test_an_answer_is_never_longer_than_asked(client, oracle, tokens):
 
 
 @some_cycles
-@catches("stream_loses_drafted_tokens")
+@catches(
+    "stream_loses_drafted_tokens",
+    "done_missing",
+    "two_finish_reasons",
+    "stream_without_usage",
+    "stream_changes_its_id",
+)
 def test_streamed_answers_are_the_same(client, oracle, cycle):
     prompt = make.walk(oracle, cycle, PROMPT)
     ask = {"max_tokens": 30, "temperature": 0, "logprobs": 1}
@@ -141,7 +165,7 @@ def test_a_grammar_that_forbids_the_drafts_is_kept(client, oracle, cycle):
         assert schema.problems(reply, kept) == []
 
 
-@catches("sampling_ignores_the_seed")
+@catches("accept_wrong_draft")
 def test_sampled_answers_are_words_the_model_may_say(client, oracle):
     prompt = make.walk(oracle, "half", PROMPT)
     choice = client.complete(prompt, max_tokens=40, temperature=0.7, logprobs=1, token_ids=True).choice
@@ -164,7 +188,7 @@ def test_words_that_repeat_are_found_and_all_accepted(server, client, oracle, dr
 
 
 @serve(model="mimo", ngram=3)
-@catches("accept_wrong_draft")
+@catches("drafts_without_a_match")
 def test_words_that_do_not_repeat_give_no_drafts(client, oracle, draft_counts):
     prompt = make.walk(oracle, "always", PROMPT)
     with draft_counts(3) as seen:

@@ -162,7 +162,13 @@ def test_the_named_library_is_in_use(server):
 
 
 @by_name(KEPT)
-@catches("constraint_dropped", "constraint_ends_early", "json_key_twice")
+@catches(
+    "constraint_dropped",
+    "constraint_ends_early",
+    "json_key_twice",
+    "usage_total_wrong",
+    "finish_reason_missing",
+)
 def test_answers_keep_the_constraint(client, due, case):
     for reply in sample(client, KEPT[case]):
         assert schema.problems(reply, KEPT[case], allow=[due(KEPT[case])]) == []
@@ -170,7 +176,7 @@ def test_answers_keep_the_constraint(client, due, case):
 
 
 @by_name(["record", "unicode", "object"])
-@catches("constraint_dropped", "json_in_the_wrong_field")
+@catches("constraint_dropped", "json_in_the_wrong_field", "role_missing", "usage_total_wrong")
 def test_chat_answers_keep_the_constraint(client, due, case):
     for seed in SEEDS:
         reply = client.chat("Answer.", max_tokens=BUDGET, temperature=1, seed=seed, constraint=KEPT[case])
@@ -179,7 +185,15 @@ def test_chat_answers_keep_the_constraint(client, due, case):
 
 
 @by_name(KEPT)
-@catches("stream_drops_a_chunk", "constraint_dropped_when_streaming")
+@catches(
+    "stream_drops_a_chunk",
+    "constraint_dropped_when_streaming",
+    "done_missing",
+    "two_finish_reasons",
+    "stream_without_usage",
+    "stream_changes_its_id",
+    "stream_splits_characters",
+)
 def test_streamed_answers_are_the_same(client, due, case):
     ask = {"max_tokens": BUDGET, "temperature": 0, "constraint": KEPT[case]}
     whole, streamed = client.complete(PROMPT, **ask), client.complete(PROMPT, stream=True, **ask)
@@ -246,7 +260,13 @@ def test_strings_hold_no_raw_control_characters(client, oracle, case):
 
 
 @by_name(INVALID)
-@catches("invalid_accepted", "engine_dies_of_bad_input", "error_without_words")
+@catches(
+    "invalid_accepted",
+    "engine_dies_of_bad_input",
+    "error_without_words",
+    "refusal_with_status_200",
+    "refusal_with_status_500",
+)
 def test_what_cannot_be_kept_is_refused_and_the_next_request_served(client, case):
     refused = client.complete(PROMPT, max_tokens=20, constraint=INVALID[case])
     assert schema.problems(refused, INVALID[case], allow=[Outcome.REFUSED]) == []

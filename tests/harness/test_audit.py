@@ -9,11 +9,14 @@ from packaging.specifiers import SpecifierSet
 
 from fixtures import expect
 from fixtures.engines import rules
+from fixtures.faux.faults import FAULTS
 
 ROOT = Path(__file__).parents[2]
 MODULES = sorted((ROOT / "tests" / "features").glob("test_*.py"))
 KNOWN = expect.load(ROOT / "tests" / "expectations")
 CHECKS = [*MODULES, *sorted((ROOT / "tests" / "accuracy").glob("test_*.py"))]
+SOURCES = {path: path.read_text() for folder in ("fixtures", "ci") for path in (ROOT / folder).rglob("*.py")}
+JUDGES = sorted((ROOT / "fixtures" / "judge").glob("[a-z]*.py"))
 
 
 def checks_of(path):
@@ -36,6 +39,40 @@ def test_a_feature_module_proves_that_the_feature_was_on(path):
 @pytest.mark.parametrize("path", CHECKS, ids=lambda path: path.stem)
 def test_each_check_names_faults_that_it_must_notice(path):
     assert [node.name for node, decorators in checks_of(path) if "catches" not in decorators] == []
+
+
+def caught():
+    """The names that checks give to `catches`."""
+    return {
+        name.value
+        for path in CHECKS
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "catches"
+        for name in node.args
+    }
+
+
+def test_every_fault_is_caught_by_a_check_and_every_check_names_faults_that_exist():
+    assert caught() == set(FAULTS)
+    assert len(FAULTS) >= 40
+
+
+def test_a_fault_is_kept_under_its_own_name_and_says_what_is_wrong():
+    assert [name for name, fault in FAULTS.items() if fault.name != name] == []
+    assert [name for name, fault in FAULTS.items() if not re.fullmatch(r"[A-Z].{15,}\.", fault.what)] == []
+
+
+@pytest.mark.parametrize("path", JUDGES, ids=lambda path: path.stem)
+def test_every_judge_is_used(path):
+    users = [text for other, text in SOURCES.items() if other != path] + [check.read_text() for check in CHECKS]
+    public = [
+        node.name
+        for node in ast.parse(SOURCES[path]).body
+        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
+    ]
+    inside = re.sub(r"def (\w+)", "", SOURCES[path])
+    used = "\n".join([*users, inside])
+    assert [name for name in public if not re.search(rf"\b{name}\b", used)] == []
 
 
 @pytest.mark.parametrize("path", CHECKS, ids=lambda path: path.stem)

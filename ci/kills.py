@@ -1,0 +1,82 @@
+"""`python -m ci kills`: put every fault before every check that names it, and show which were noticed.
+
+Exit code: 0 when all were, 1 when one survived or ended in another error, 2 when nothing could be run.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fixtures.engines.rules import ENGINES
+from fixtures.errors import HarnessError
+from fixtures.evidence import journal, redact
+from fixtures.report import kills
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+    from typing import Any
+
+    from fixtures.report.kills import Kills
+
+_ROOT = Path(__file__).parents[1]
+_SIGNS = {"noticed": "", "survived": " SURVIVED", "error": " ERROR"}
+
+
+def add(commands: argparse._SubParsersAction[Any]) -> None:
+    """Add the command."""
+    parser = commands.add_parser("kills", help="show that each check notices the faults that it names")
+    for engine in ENGINES:
+        parser.add_argument(
+            f"--{engine}",
+            metavar="TARGET",
+            help=f"{engine} behind the faults (default: faux: for both engines)",
+        )
+    parser.add_argument("-k", metavar="EXPRESSION", help="only these tests, as pytest's -k")
+    parser.add_argument("-n", metavar="WORKERS", help="run in parallel, as pytest's -n")
+    parser.add_argument("--into", type=Path, metavar="RESULTS", help="add the run to this results.json")
+    parser.add_argument(
+        "--evidence", type=Path, metavar="DIR", help="where the run is kept (default: nowhere)"
+    )
+    parser.set_defaults(run=_kills)
+
+
+def _kills(chosen: argparse.Namespace) -> int:
+    into = journal.read(chosen.into) if chosen.into else None  # a mistake is told before minutes are spent
+    given = {engine: getattr(chosen, engine) for engine in ENGINES if getattr(chosen, engine)}
+    targets = given or dict.fromkeys(ENGINES, "faux:")
+    with tempfile.TemporaryDirectory() as scratch:
+        evidence = chosen.evidence or Path(scratch)
+        before = set(evidence.glob(f"*/{journal.RESULTS}"))
+        command = [sys.executable, "-m", "pytest", "--mutants", "-q", "--evidence", str(evidence.absolute())]
+        command += [f"--{engine}={target}" for engine, target in targets.items()]
+        command += [f"-{name}={value}" for name in "kn" if (value := getattr(chosen, name))]
+        code = subprocess.run(command, cwd=_ROOT, check=False).returncode
+        written = set(evidence.glob(f"*/{journal.RESULTS}")) - before
+        if not written:
+            raise HarnessError(f"pytest ended with {code} and wrote no results; its own words are above.")
+        results = journal.read(written.pop())
+    for engine in kills.kills(results):
+        print("\n".join(_lines(engine)))  # noqa: T201 - this is a command
+    if into is not None:
+        redact.write(chosen.into, journal.merge([into, results]).model_dump_json(indent=1) + "\n")
+    return 1 if code else 0
+
+
+def _lines(told: Kills) -> Iterator[str]:
+    """Yield the kill matrix of an engine: a check, then its faults."""
+    yield f"\n{told.engine}{' (fake)' if told.fake else ''}"
+    for table in told.tables:
+        yield f"  {table.module}"
+        for check in table.checks:
+            faults = [
+                f"{f}{_SIGNS[table.kills[check, f].state]}" for f in table.faults if (check, f) in table.kills
+            ]
+            yield f"    {check.partition('::')[2]}: {', '.join(faults)}"
+    distinct = len({kill.fault for table in told.tables for kill in table.kills.values()})
+    share = told.noticed / told.total if told.total else 0
+    yield f"{told.noticed} of {told.total} mutants noticed ({share:.1%}), {distinct} distinct faults"
