@@ -54,7 +54,10 @@ def _kills(chosen: argparse.Namespace) -> int:
         before = set(evidence.glob(f"*/{journal.RESULTS}"))
         command = [sys.executable, "-m", "pytest", "--mutants", "-q", "--evidence", str(evidence.absolute())]
         command += [f"--{engine}={target}" for engine, target in targets.items()]
-        command += [f"-{name}={value}" for name in "kn" if (value := getattr(chosen, name))]
+        command += [f"-k={chosen.k}"] if chosen.k else []
+        command += (
+            [f"-n={chosen.n}", "--dist=loadfile"] if chosen.n else []
+        )  # a module's servers on one worker
         code = subprocess.run(command, cwd=_ROOT, check=False).returncode
         written = set(evidence.glob(f"*/{journal.RESULTS}")) - before
         if not written:

@@ -64,7 +64,9 @@ def test_a_fault_is_kept_under_its_own_name_and_says_what_is_wrong():
 
 @pytest.mark.parametrize("path", JUDGES, ids=lambda path: path.stem)
 def test_every_judge_is_used(path):
-    users = [text for other, text in SOURCES.items() if other != path] + [check.read_text() for check in CHECKS]
+    users = [text for other, text in SOURCES.items() if other != path] + [
+        check.read_text() for check in CHECKS
+    ]
     public = [
         node.name
         for node in ast.parse(SOURCES[path]).body
