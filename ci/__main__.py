@@ -15,7 +15,7 @@ except ModuleNotFoundError as missing:
 def main(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit code, 0 when it has none of its own; 2 when it cannot do what was asked."""
     parser = argparse.ArgumentParser(
-        prog="python -m ci", description="Engines, locks and models of the suite."
+        prog="python -m ci", description="Reports, bundles, engines and models of the suite."
     )
     commands = parser.add_subparsers(metavar="COMMAND")
     engines.add(commands)

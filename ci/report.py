@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
@@ -10,25 +11,34 @@ from typing import TYPE_CHECKING, Any
 
 from fixtures.errors import HarnessError
 from fixtures.evidence import journal, redact
+from fixtures.evidence.results import Results
 from fixtures.report import render, terminal
 
 if TYPE_CHECKING:
     import argparse
 
-    from fixtures.evidence.results import Results, Run
+    from fixtures.evidence.results import Run
 
 
 def add(commands: argparse._SubParsersAction[Any]) -> None:
     """Add the command."""
     report = commands.add_parser("report", help="render results as a page, as Markdown and as text")
     report.add_argument(
-        "paths", nargs="+", metavar="PATH", help="results.json, journal.jsonl or a run's folder"
+        "paths", nargs="*", metavar="PATH", help="results.json, journal.jsonl or a run's folder"
     )
     report.add_argument("--out", metavar="DIR", help="where the files go (default: beside the first PATH)")
+    report.add_argument("--schema", action="store_true", help="print the JSON Schema of results.json instead")
     report.set_defaults(run=_report)
 
 
 def _report(chosen: argparse.Namespace) -> None:
+    if chosen.schema:
+        print(json.dumps(Results.model_json_schema(), indent=1))  # noqa: T201 - this is a command
+        return
+    if not chosen.paths:
+        raise HarnessError(
+            "name what is to be reported: a run's folder, its results.json or its journal.jsonl."
+        )
     paths = [_file(Path(path)) for path in chosen.paths]
     out = Path(chosen.out) if chosen.out else paths[0].parent
     results = journal.merge(_moved(journal.read(path), path.parent, out) for path in paths)

@@ -145,13 +145,11 @@ def naming(module, fault):
     }
 
 
-@pytest.mark.parametrize("engine", ["vllm", "sglang"])
 @pytest.mark.parametrize(
-    ("fault", "rows"),
+    ("engine", "fault", "rows"),
     [
-        ("salt_ignored", {"features/test_prefix_caching.py"}),
-        ("seed_ignored", {"accuracy/test_logprobs.py"}),
-        ("cache_off", {"features/test_prefix_caching.py"}),
+        ("vllm", "salt_ignored", {"features/test_prefix_caching.py"}),
+        ("sglang", "seed_ignored", {"accuracy/test_logprobs.py"}),
     ],
 )
 def test_a_broken_engine_is_red_in_the_right_cells_only(engine, fault, rows, tmp_path, model_cache):

@@ -214,6 +214,33 @@ def test_4(server): pass
     assert "2 of 4" in told.stdout
 
 
+def test_a_full_disk_is_told_and_turns_the_run_red_but_does_not_end_it(suite):
+    suite.write(
+        test_a="""
+from types import SimpleNamespace
+from fixtures.evidence import journal, kept
+pytestmark = serve(model="chain")
+
+def full(*args):
+    raise OSError(28, "No space left on device")
+
+def test_1(server):
+    kept.write_exchanges = full
+    journal.os = SimpleNamespace(**{**vars(os), "write": full})
+def test_2(server): pass
+"""
+    )
+    told = suite.run("--keep")
+    told.assert_outcomes(passed=2)
+    assert told.ret == pytest.ExitCode.INTERNAL_ERROR
+    told.stdout.fnmatch_lines(
+        ["*times; at first: the evidence of *test_1* cannot be kept (No space left on device)."]
+    )
+    told.stdout.no_fnmatch_line("*Traceback*")
+    _, run = results(suite)
+    assert (run.planned, run.results, run.ended) == (2, (), None)  # what had been written by then
+
+
 def test_junit_has_the_same_properties(every_state):
     every_state.run("--junitxml", "evidence/junit.xml")
     _, run = results(every_state)
