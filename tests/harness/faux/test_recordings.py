@@ -32,7 +32,6 @@ UNSEEN = {
     ("logprobs_scaled_by_temperature", "sglang"): "It is about samples, which are compared by their shape.",
     ("stream_changes_its_id", "vllm"): "Ids are each server's own; the judge of streams looks at them.",
     ("stream_changes_its_id", "sglang"): "Ids are each server's own; the judge of streams looks at them.",
-    ("backend_replaced", "vllm"): "The call was recorded without its query, by which the fault knows it.",
     ("grammars_mixed_up", "vllm"): CROWD,
     ("grammars_mixed_up", "sglang"): CROWD,
 }
