@@ -84,7 +84,7 @@ def test_every_state_is_told_with_its_sentence(every_state):
         "errs": ("error", "KeyError: 'a mistake of the suite'"),
         "cannot_say": ("inconclusive", "too few samples"),
         "skips": ("not_applicable", "another release"),
-        "known": ("known", "known: reported (vllm-project/vllm#1): the known words"),
+        "known": ("known", "reported (vllm-project/vllm#1): the known words"),
         "flaky": ("flaky", ""),
         "retired": ("error", "passes, although it is written down as a known failure: retire the entry"),
         "teardown": ("error", "RuntimeError: on the way out"),
