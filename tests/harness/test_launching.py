@@ -44,6 +44,8 @@ def started(suite):
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            # whoever runs us in the background has INT ignored, and we would hand that down
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         processes.append(process)
         return process

@@ -330,7 +330,8 @@ class TestTheCommand:
         assert command.main(["vllm", "0.32.0", proxy.url, "--port", port]) == 2
         assert f"cannot serve on port {port}" in capsys.readouterr().err
 
-    def test_it_serves_with_the_fault_until_it_is_stopped(self, upstream):
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+    def test_it_serves_with_the_fault_until_it_is_stopped(self, upstream, number):
         with serving(upstream.app) as url:
             call = [
                 sys.executable,
@@ -347,7 +348,7 @@ class TestTheCommand:
                     said = process.stdout.readline()
                     seen = httpx.post(f"{said.split()[0]}/v1/completions", json={"seed": 1}).json()
                 finally:
-                    process.send_signal(signal.SIGINT)
+                    process.send_signal(number)
             assert said.endswith(f" -> {url}: {FAULTS['seed_ignored'].what}\n")
         assert seen == {"asked": {}}
         assert process.returncode == 0
