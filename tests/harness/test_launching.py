@@ -45,7 +45,7 @@ def started(suite):
             stderr=subprocess.STDOUT,
             text=True,
             # whoever runs us in the background has INT ignored, and we would hand that down
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - no thread here
         )
         processes.append(process)
         return process
