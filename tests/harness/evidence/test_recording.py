@@ -114,6 +114,10 @@ def test_a_failed_test_keeps_what_went_over_the_wire_counters_log_and_launch(sui
     told = kept.read_test(evidence)
     assert told["result"]["id"] == "tests/test_a.py::test_fails[vllm-chain]"
     assert told["spec"] == {"model": "chain", "knobs": {}, "extra": {}}
+    assert told["url"].startswith(
+        "http://127.0.0.1:"
+    )  # though the server had been stopped when this was written
+    assert told["served"] == "oracle"
     assert "--port" in told["launch"]["argv"]
     assert told["engine"]["label"] == "vLLM 0.32.0, CPU build"
     for name in (kept.BEFORE, kept.AFTER):
