@@ -52,7 +52,14 @@ def _kills(chosen: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory() as scratch:
         evidence = chosen.evidence or Path(scratch)
         before = set(evidence.glob(f"*/{journal.RESULTS}"))
-        command = [sys.executable, "-m", "pytest", "--mutants", "-q", "--evidence", str(evidence.absolute())]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "--mutants",
+            "-q",
+            f"--evidence={evidence.absolute()}",
+        ]  # with "=": else pytest takes the folder for its root
         command += [f"--{engine}={target}" for engine, target in targets.items()]
         command += [f"-k={chosen.k}"] if chosen.k else []
         command += (

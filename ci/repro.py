@@ -159,7 +159,7 @@ def _run(case: Case, target: str, evidence: Path) -> tuple[Result, Path]:
     if not _may_be_ours(test):
         raise missing
     before = set(evidence.glob(f"*/{journal.RESULTS}"))
-    options = [f"--{case.about.engine.name}", target, "--evidence", str(evidence)]
+    options = [f"--{case.about.engine.name}", target, f"--evidence={evidence}"]
     pytest = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider")
     ended = subprocess.run([*pytest, test, *options], stderr=subprocess.PIPE, text=True, check=False)
     if "not found: " in ended.stderr:
