@@ -5,12 +5,11 @@ Exit code: 0 when all were, 1 when one survived or ended in another error, 2 whe
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ci import within
 from fixtures.engines.rules import ENGINES
 from fixtures.errors import HarnessError
 from fixtures.evidence import journal, redact
@@ -51,30 +50,21 @@ def _kills(chosen: argparse.Namespace) -> int:
     targets = given or dict.fromkeys(ENGINES, "faux:")
     with tempfile.TemporaryDirectory() as scratch:
         evidence = chosen.evidence or Path(scratch)
-        before = set(evidence.glob(f"*/{journal.RESULTS}"))
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "--mutants",
-            "-q",
-            f"--evidence={evidence.absolute()}",
-        ]  # with "=": else pytest takes the folder for its root
-        command += [f"--{engine}={target}" for engine, target in targets.items()]
-        command += [f"-k={chosen.k}"] if chosen.k else []
-        command += (
-            [f"-n={chosen.n}", "--dist=loadfile"] if chosen.n else []
-        )  # a module's servers on one worker
-        code = subprocess.run(command, cwd=_ROOT, check=False).returncode
-        written = set(evidence.glob(f"*/{journal.RESULTS}")) - before
+        arguments = ["--mutants", "-q", *(f"--{engine}={target}" for engine, target in targets.items())]
+        arguments += [f"-k={chosen.k}"] if chosen.k else []
+        # A module's servers stay on one worker.
+        arguments += [f"-n={chosen.n}", "--dist=loadfile"] if chosen.n else []
+        ended, written = within.run(arguments, evidence, cwd=_ROOT)
         if not written:
-            raise HarnessError(f"pytest ended with {code} and wrote no results; its own words are above.")
-        results = journal.read(written.pop())
+            raise HarnessError(
+                f"pytest ended with {ended.returncode} and wrote no results; its own words are above."
+            )
+        results = journal.read(written[0])
     for engine in kills.kills(results):
         print("\n".join(_lines(engine)))  # noqa: T201 - this is a command
     if into is not None:
         redact.write(chosen.into, journal.merge([into, results]).model_dump_json(indent=1) + "\n")
-    return 1 if code else 0
+    return 1 if ended.returncode else 0
 
 
 def _lines(told: Kills) -> Iterator[str]:

@@ -8,15 +8,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ci.repro import places
 from fixtures.engines.rules import Catalog
 from fixtures.errors import HarnessError
-from fixtures.evidence import bundle, byhand, kept
+from fixtures.evidence import bundle, kept
 from fixtures.faux import likeness, recordings
 from fixtures.faux.faults import edit
 from fixtures.faux.recordings import told
 from fixtures.faux.scene import Ask
 from fixtures.judge.prefix import common
-from fixtures.launch import environments
 from fixtures.model import Event
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 say = partial(print, flush=True)
 _EACH = 3  # sessions of one test on one server: more of them ask the same again
 _FEW = 6  # sampled answers in a session: only their shape can be compared
-_ROOT = Path(__file__).parents[1]
 _FLAGS = ("--model", "--model-path")
 
 
@@ -120,7 +119,7 @@ def _session(case: Case, before: tuple[Ask, ...], run: Path) -> Session:
     engine = about.engine
     flags = list(about.launch.argv[3:])  # after the interpreter, -m and the module
     at = next(place for place, word in enumerate(flags) if word in _FLAGS) + 1
-    hidden = bundle.hide(_places(run) | {flags[at]: recordings.MODEL})
+    hidden = bundle.hide(places(run) | {flags[at]: recordings.MODEL})
     flags[at] = recordings.MODEL
     flags[flags.index("--port") + 1] = recordings.PORT
     return recordings.Session(
@@ -133,12 +132,6 @@ def _session(case: Case, before: tuple[Ask, ...], run: Path) -> Session:
         before=before,
         exchanges=tuple(_plain(one, hidden) for one in _needed(case.exchanges, engine)),
     )
-
-
-def _places(run: Path) -> dict[str, str]:
-    """Return the paths of this machine that a recording does not tell."""
-    found = {run.resolve(): "~run", environments.root(): "~cache", _ROOT: byhand.SUITE, Path.home(): "~"}
-    return {str(path): name for path, name in found.items() if len(path.parts) > 1}
 
 
 def _plain(one: Exchange, hidden: Callable[[str], str]) -> Exchange:

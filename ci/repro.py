@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ci import within
 from fixtures.engines.rules import ENGINES
 from fixtures.errors import HarnessError
 from fixtures.evidence import bundle, byhand, journal, kept
@@ -59,7 +60,7 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
 def _repro(chosen: argparse.Namespace) -> None:
     folder = chosen.folder or _only_failure(chosen.evidence)
     out = chosen.out or Path(f"repro-{folder.resolve().name}.zip")
-    case = bundle.write(folder, out, _places(_run_of(folder)))
+    case = bundle.write(folder, out, places(_run_of(folder)))
     say(f"{out}: {case.result.id} on {case.about.engine.label}, requests: {len(case.exchanges)}")
     say(f"judge it again: python -m ci judge {out}")
 
@@ -90,7 +91,7 @@ def _run_of(folder: Path) -> Path:
     return folder.resolve().parents[1] if folder.resolve().parent.name == _TESTS else folder
 
 
-def _places(run: Path) -> dict[str, str]:
+def places(run: Path) -> dict[str, str]:
     """Return the paths that a bundle does not tell, with what stands for each."""
     found = {
         run.resolve(): "~run",
@@ -158,14 +159,12 @@ def _run(case: Case, target: str, evidence: Path) -> tuple[Result, Path]:
     )
     if not _may_be_ours(test):
         raise missing
-    before = set(evidence.glob(f"*/{journal.RESULTS}"))
-    options = [f"--{case.about.engine.name}", target, f"--evidence={evidence}"]
-    pytest = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider")
-    ended = subprocess.run([*pytest, test, *options], stderr=subprocess.PIPE, text=True, check=False)
+    arguments = ["-p", "no:cacheprovider", test, f"--{case.about.engine.name}={target}"]
+    ended, written = within.run(arguments, evidence, stderr=subprocess.PIPE)
     if "not found: " in ended.stderr:
         raise missing
     print(ended.stderr, end="", file=sys.stderr, flush=True)  # noqa: T201 - pytest's own words
-    for file in set(evidence.glob(f"*/{journal.RESULTS}")) - before:
+    for file in written:
         for result in (r for run in journal.read(file).runs for r in run.results if r.id == test):
             return result, file.parent
     raise HarnessError(f"{test} did not run on {target}; pytest says above why.")
@@ -187,6 +186,6 @@ def _told(result: Result) -> str:
 
 def _plain(result: Result, run: Path) -> str:
     """Return a verdict's sentence without what belongs to one machine, one run or one release."""
-    sentence = bundle.hide(_places(run))(result.sentence)
+    sentence = bundle.hide(places(run))(result.sentence)
     sentence = sentence.replace(result.version, "VERSION") if result.version else sentence
     return re.sub(r"(https?://[\w.-]+):\d+", r"\1:PORT", re.sub(r"\b0x[0-9a-f]+\b", "ADDRESS", sentence))
