@@ -268,7 +268,7 @@ def test_strings_hold_no_raw_control_characters(client, oracle, case):
     "refusal_with_status_500",
 )
 def test_what_cannot_be_kept_is_refused_and_the_next_request_served(client, case):
-    refused = client.complete(PROMPT, max_tokens=20, constraint=INVALID[case])
+    refused = client.complete(PROMPT, max_tokens=BUDGET, temperature=0, constraint=INVALID[case])
     assert schema.problems(refused, INVALID[case], allow=[Outcome.REFUSED]) == []
     assert envelope.problems(json.loads(refused.exchange.body), "error") == []
     healthy = client.complete(PROMPT, max_tokens=BUDGET, temperature=0, constraint=KEPT["date"])
