@@ -95,6 +95,22 @@ def test_a_failed_start_is_tried_once_and_explained(suite):
     assert suite.left_behind() == []
 
 
+def test_a_launch_that_the_release_would_refuse_starts_nothing(suite):
+    suite.write(
+        test_a="""
+pytestmark = serve(model='chain', extra={'vllm': ['--enable-prefix-cachin', '--max-num-seq', 'x']})
+def test_1(server): 0
+def test_2(server): 0
+"""
+    )
+    result = suite.run()
+    result.assert_outcomes(errors=2)
+    told = "HarnessError: vLLM 0.32.0, CPU build was not started. --max-num-seq x: it takes a whole number."
+    result.stdout.fnmatch_lines([f"{told} (It comes from serve(extra=*"])
+    result.stdout.no_fnmatch_line("*Traceback*")
+    assert suite.launches == []
+
+
 @pytest.mark.parametrize(
     ("fault", "sentence"),
     [
