@@ -176,6 +176,8 @@ class TestMarkdown:
             result(state="fail", sentence=text, link=text, item=text, feature=Feature(number="1", title=text))
         )
         shown = re.sub(r"`[^`\n]*`", "", render.markdown(told))
+        # The summary's own: the guides' claims are folded away.
+        shown = re.sub(r"^(<details><summary>)(.*)</summary>$|^</details>$", r"\2", shown, flags=re.MULTILINE)
         assert not re.search(r"(?<!\\)[<>]|[@#](?=\w)|://(?!\u200b)|\bwww\.\w|\bGH-\d", shown)
         (row,) = [line for line in shown.splitlines() if line.startswith("| 1 ")]
         assert len(re.findall(r"(?<!\\)\|", row)) == 3
