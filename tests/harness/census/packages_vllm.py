@@ -108,7 +108,7 @@ from dataclasses import dataclass, field, InitVar
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Optional, Union
-from pydantic import Field, SkipValidation
+from pydantic import BeforeValidator, Field, SkipValidation, field_validator
 
 if TYPE_CHECKING:
     from vllm.layers import Methods
@@ -147,6 +147,33 @@ class Plain:
 @config(extra="allow")
 class Open:
     x: int = 1
+
+Key = Annotated[PassConfig | None, BeforeValidator(lambda value: value)]
+
+@config
+class Seen:
+    plain: int = 1
+    names: list[str] = field(default_factory=list)
+    mode: Literal["a", "b"] = "a"
+    late: int = 1
+    either: PassConfig | Literal["all"] = "all"
+    key: Key = None
+    draft: SkipValidation[PassConfig] = None
+
+    @field_validator("names", "mode", mode="before")
+    @classmethod
+    def split(cls, value):
+        return value
+
+    @field_validator("late")
+    @classmethod
+    def positive(cls, value):
+        return value
+
+    @field_validator("plain", mode="after")
+    @classmethod
+    def small(cls, value):
+        return value
 
 """
 LAYERS = "from typing import Literal\nMethods = Literal['awq', 'fp8']\n"

@@ -43,7 +43,8 @@ class TestFields:
             ("x: Annotated[int, 'words'] = 1", {"takes": "one", "type": "int", "default": 1}),
             ("x: SkipValidation[int] = 1", {"takes": "one", "type": "int", "default": 1}),
             ("x: 'int | None' = None", {"takes": "one", "type": "int", "null": True}),
-            ("x: Mode = Mode.FAST", {"takes": "one", "known": ["2", "FAST", "FULL_SIZE", "fast"], "default": "fast"}),
+            ("x: Mode = Mode.FAST", {"takes": "one", "known": ["2", "FAST", "FULL_SIZE", "fast"], "default": "fast",
+                                     "lower": "case"}),
             ("x: Methods | None = None", {"takes": "one", "choices": ["awq", "fp8"], "null": True}),
             ("x: 'dtype' = read('dtype')", {"takes": "one", "computed": "read('dtype')"}),
         ],
@@ -128,6 +129,20 @@ class TestKeys:
     def test_keys_that_are_looked_at_after_parsing_are_late(self):
         call = "kwargs['x']['type'] = optional_type(json.loads)\ngroup.add_argument('--x', **kwargs['x'])"
         assert one("x: Plain | None = None", call)["--x"]["late"] is True
+
+    def test_a_key_whose_value_the_engine_sees_first_is_free(self):
+        rows = one("x: Seen = field(default_factory=Seen)")
+        keys = {name.removeprefix("--x."): facts for name, facts in rows.items() if name.count(".") == 1}
+        assert {key for key, facts in keys.items() if facts.get("free")} == {
+            "names",
+            "mode",
+            "either",
+            "key",
+            "draft",
+        }
+        assert keys["mode"]["choices"] == ["a", "b"]
+        assert "--x.either.fuse" in rows
+        assert "--x.draft.fuse" not in rows
 
 
 class TestGaps:

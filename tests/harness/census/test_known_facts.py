@@ -1,9 +1,14 @@
 """Facts about releases that were looked up by hand: the shipped tables say the same."""
 
+import gzip
+import re
+from pathlib import Path
+
 import pytest
 from packaging.version import Version
 
 from fixtures.census.tables import KINDS, table
+from fixtures.faux import recordings
 
 # engine, kind, name, first and last release of the tables that have it ("" for none)
 SPANS = [
@@ -121,3 +126,11 @@ def test_every_release_is_there_with_every_kind_of_row(engine, first, last, leas
     for origin in known.origins:
         assert len(origin.sha256) == 64
         assert origin.version in origin.file
+
+
+@pytest.mark.parametrize(("engine", "version", "least"), [("vllm", "0.32.0", 11), ("sglang", "0.5.20", 5)])
+def test_every_metric_that_a_real_engine_showed_is_known(engine, version, least):
+    recorded = Path(recordings.__file__).with_name(f"{engine}-{version}.jsonl.gz")
+    shown = set(re.findall(rf"{engine}:[a-z_]+", gzip.decompress(recorded.read_bytes()).decode()))
+    assert len(shown) >= least
+    assert shown <= set(table(engine).release(version).names["metric"])

@@ -74,6 +74,7 @@ class TestVllm:
         ("line", "expected"),
         [
             ("--compilation-config.mode", ("missing value", "--compilation-config.mode")),
+            ("--compilation-config.mode 3 4", ("unexpected", "4")),
             ("--enforce-eager.x 1", ("unwanted value", "--enforce-eager.x")),
             ("--no-enforce-eager=1", ("unwanted value", "--no-enforce-eager")),
             ("--nothing.x 1", ("unknown", "--nothing.x")),

@@ -22,6 +22,10 @@ KEYS = {
     "--config.pass_config": {"type": "json", "extra": "ignore"},
     "--config.pass_config.fuse": {"type": "bool"},
     "--config.connector": {"known": ["Lmcache", "Nixl"], "open": True},
+    "--config.seen": {"type": "json", "free": True},
+    "--config.seen_mode": {"choices": ["fast", "slow"], "free": True},
+    "--config.seen_class": {"type": "json", "extra": "forbid", "free": True},
+    "--config.seen_class.size": {"type": "int"},
     "--free": {"takes": "one", "type": "json", "extra": "allow"},
     "--free.size": {"type": "int"},
     "--late": {"takes": "one", "type": "json", "extra": "forbid", "late": True},
@@ -51,8 +55,10 @@ class TestValue:
             ({"type": "size"}, "1.5k"),
             ({"type": "size"}, "8K"),
             ({"type": "size"}, "auto"),
-            ({"type": "bool"}, "True"),
-            ({"type": "bool"}, "0"),
+            *(
+                ({"type": "bool"}, word)
+                for word in ("True", "false", "1", "0", "yes", "NO", "on", "off", "t", "f", "y", "n")
+            ),
             ({"type": "int", "null": True}, "None"),
             (CHOICES | {"null": True}, ""),
             (CHOICES, "fp8"),
@@ -69,6 +75,7 @@ class TestValue:
         [
             ({"type": "int"}, "4.0", Objection("it takes a whole number")),
             ({"type": "int"}, "None", Objection("it takes a whole number")),
+            ({"type": "int", "null": True}, "none", Objection("it takes a whole number")),
             ({"type": "float"}, "half", Objection("it takes a number")),
             ({"type": "bool"}, "perhaps", Objection("it takes true or false")),
             (CHOICES, "fp8_e5m2", Objection("it takes auto, fp8, fp8_e4m3", "fp8_e4m3")),
@@ -85,7 +92,8 @@ class TestValue:
 
     @pytest.mark.parametrize("value", ["large", "1.5", "1.5K", "-8k", "8 k", "8kb", ""])
     def test_a_size_is_a_number_with_a_letter(self, value):
-        assert "such as 4096, 8k or 16G" in values.object_to({"type": "size"}, value).text
+        text = "it takes a number of tokens or bytes, such as 4096, 8k or 16G"
+        assert values.object_to({"type": "size"}, value) == Objection(text)
 
     def test_json_that_is_none_comes_with_the_place(self):
         assert values.object_to({"type": "json"}, "{").text.startswith("it takes JSON (Expecting")
@@ -105,6 +113,11 @@ class TestKeys:
             ("--config", {"count": None, "pass_config": None, "level": 1}),
             ("--config", {"pass_config": {"fuse": False}, "name": ["any", "thing"]}),
             ("--free", {"anything": {"at": "all"}, "size": 1}),
+            ("--config", {"seen": "a,b"}),
+            ("--config", {"seen_mode": "FAST"}),
+            ("--config", {"seen_mode": 3}),
+            ("--config", {"seen_class": "all"}),
+            ("--config", {"seen_class": {"size": 1}}),
             ("--plain", {"anything": 1}),
             ("--plain", [1]),
         ],
@@ -120,13 +133,17 @@ class TestKeys:
             ("--config", [1], {"": Objection("it takes a JSON object")}),
             ("--config", "x", {"": Objection("it takes a JSON object")}),
             ("--config", {"count": "many"}, {"count": Objection("it takes a whole number")}),
+            ("--config", {"count": "None"}, {"count": Objection("it takes a whole number")}),
             ("--config", {"count": [1]}, {"count": Objection("it takes a whole number")}),
             ("--config", {"on": "perhaps"}, {"on": Objection("it takes true or false")}),
             ("--config", {"level": "1"}, {"level": Objection("it takes a number, not a text")}),
             ("--config", {"mode": None}, {"mode": Objection("it takes no null")}),
             ("--config", {"mode": 2, "count": 0}, {"mode": Objection("it takes 0, 1")}),
             ("--config", {"connector": "Nixi"},
-             {"connector": Objection("it takes Lmcache, Nixl (plugins may add more)", "Nixl", late=True)}),
+             {"connector": Objection("it takes Lmcache, Nixl (plugins may add more)", "Nixl", late=True, sure=False)}),
+            ("--config", {"seen_mode": "slw"},
+             {"seen_mode": Objection("it takes fast, slow", "slow", sure=False)}),
+            ("--config", {"seen_class": {"size": "x"}}, {"seen_class.size": Objection("it takes a whole number")}),
             ("--config", {"pass_config": {"fusee": True}},
              {"pass_config.fusee": Objection("nothing reads this key", "fuse", code="ignored-key")}),
             ("--config", {"pass_config": {"fuse": 2}}, {"pass_config.fuse": Objection("it takes true or false")}),

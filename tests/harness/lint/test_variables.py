@@ -15,11 +15,13 @@ LATE = {
     "VLLM_LEGACY": {"deprecated": True},
     "VLLM_FORMER_NAME": {"old": True},
     "VLLM_LISTED": {"unread": True},
+    "VLLM_REPLACED": {"unread": True},
     "VLLM_ALL2ALL": {"choices": ["naive", "pplx"]},
     "CUDA_SOMETHING": {"choices": ["1"]},
 }
 RULES = [
     Replaced("vllm", "env", "VLLM_OLD_BACKEND", by="--backend {value}"),
+    Replaced("vllm", "env", "VLLM_REPLACED", by="--backend {value}"),
     Replaced("vllm", "env", "OTHER_LIBRARY", say="Nothing reads it."),
     Replaced("vllm", "env", "VLLM_FORMER_NAME", by="env VLLM_PORT={value}"),
 ]
@@ -66,7 +68,11 @@ def test_a_variable_that_is_read_or_belongs_to_others_is_left_alone(found, name,
             ["0.19.0 was the last release that did", "Write --backend …"],
         ),
         ("OTHER_LIBRARY", "", ["Nothing reads it."]),
-        ("VLLM_LISTED", "", ["vllm 0.20.0 lists it, and nothing reads it."]),
+        (
+            "VLLM_REPLACED",
+            "--backend {value}",
+            ["vllm 0.20.0 lists it, and nothing reads it. Write --backend …"],
+        ),
     ],
 )
 def test_a_variable_that_nothing_reads_is_ignored(found, name, fix, texts):
@@ -109,3 +115,9 @@ def test_findings_come_in_the_order_of_the_settings(tmp_path):
     names = ["SGLANG_B", "SGLANG_PORT", "SGL_A", "VLLM_PORT"]
     findings = variables(release, [Setting(name, "1", 1) for name in names])
     assert [finding.what for finding in findings] == ["SGLANG_B", "SGL_A"]
+
+
+def test_a_variable_that_compiled_code_may_read_is_a_warning(found):
+    (finding,) = found("VLLM_LISTED")
+    assert (finding.level, finding.code) == ("warning", "ignored")
+    assert finding.text == "VLLM_LISTED: vllm 0.20.0 lists it, and none of its Python modules reads it."
