@@ -148,6 +148,10 @@ class Plain:
 class Open:
     x: int = 1
 
+@config
+class Transfer:
+    kv_connector: str | None = None
+
 Key = Annotated[PassConfig | None, BeforeValidator(lambda value: value)]
 
 @config
@@ -179,8 +183,11 @@ class Seen:
 LAYERS = "from typing import Literal\nMethods = Literal['awq', 'fp8']\n"
 
 
-def vllm(fields: str, calls: str, config: str = "", **modules: str) -> tuple[dict[str, Facts], list[str]]:
-    """Read a release whose ModelConfig has these fields, for which its EngineArgs makes these calls."""
+def vllm(fields: str, calls: str, engine: str = "", **modules: str) -> tuple[dict[str, Facts], list[str]]:
+    """Read a release whose ModelConfig has these fields, for which its EngineArgs makes these calls.
+
+    `engine` is put at the end of the engine's module; the names of other modules have two underscores for a dot.
+    """
     names = [line.partition(":")[0] for line in fields.splitlines() if line.partition(":")[0].isidentifier()]
     model = "@config\nclass ModelConfig:\n" + textwrap.indent(fields, "    ") + "\n"
     own = "\n".join(f"    {name}: Any = None" for name in names)
@@ -189,8 +196,9 @@ def vllm(fields: str, calls: str, config: str = "", **modules: str) -> tuple[dic
         "vllm/entrypoints/openai/cli_args.py": CLI_ARGS,
         "vllm/engine/arg_utils.py": ARG_UTILS.replace("{fields}", own).replace(
             "{calls}", textwrap.indent(calls, "        ")
-        ),
-        "vllm/config/__init__.py": CONFIG + config + model,
+        )
+        + engine,
+        "vllm/config/__init__.py": CONFIG + model,
         "vllm/layers.py": LAYERS,
     }
     return parsers.read(

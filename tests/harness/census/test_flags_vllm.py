@@ -9,9 +9,9 @@ from tests.harness.census.packages_vllm import SERVE, vllm
 OTHERS = {"--origins", "--log-level", "--middleware", "--enable-log-requests"}
 
 
-def one(field, call="group.add_argument('--x', **kwargs['x'])", config="", **modules):
+def one(field, call="group.add_argument('--x', **kwargs['x'])", engine="", **modules):
     """Read the flag of one field; what the frontend and the engine have beside it is left out."""
-    rows, gaps = vllm(field, call, config, **modules)
+    rows, gaps = vllm(field, call, engine, **modules)
     assert gaps == []
     return {name: facts for name, facts in rows.items() if name not in OTHERS}
 
@@ -35,10 +35,12 @@ class TestFields:
             ("x: list[int] = field(default_factory=list)", {"takes": "some", "type": "int", "default": []}),
             ("x: list[Literal['a', 'b']] = field(default_factory=list)",
              {"takes": "some", "choices": ["a", "b"], "default": []}),
+            ("x: list[dict[str, Any]] | None = None", {"takes": "some", "null": True}),
             ("x: set[str] | None = None", {"takes": "some", "null": True}),
             ("x: tuple[int, int] | None = None", {"takes": 2, "type": "int", "null": True}),
             ("x: tuple[str, ...] = ()", {"takes": "some", "default": []}),
             ("x: dict[str, Any] = field(default_factory=dict)", {"takes": "one", "type": "json", "default": {}}),
+            ("x: dict | None = None", {"takes": "one", "type": "json", "null": True}),
             ("x: dict[str, Any] | str = 'a'", {"takes": "one", "default": "a"}),
             ("x: Annotated[int, 'words'] = 1", {"takes": "one", "type": "int", "default": 1}),
             ("x: SkipValidation[int] = 1", {"takes": "one", "type": "int", "default": 1}),
@@ -80,6 +82,40 @@ class TestFields:
                 "takes": "one", "null": True, "known": ["hermes", "mistral"], "open": True, "lower": "case",
             }
         }  # fmt: skip
+
+    @pytest.mark.parametrize(
+        ("engine", "known"),
+        [("", ["r1"]), ("def parse_reasoning_parser(value):\n    pass\n", ["r1", "none"])],
+    )
+    def test_a_reasoning_parser_may_be_none(self, engine, known):
+        call = "group.add_argument('--reasoning-parser', **kwargs['reasoning_parser'])"
+        table = "_REASONING_PARSERS_TO_REGISTER = {'r1': 1}\n"
+        rows = one("reasoning_parser: str = ''", call, engine, reasoning=table)
+        assert rows["--reasoning-parser"]["known"] == known
+
+    def test_connectors_are_known_by_the_names_that_are_registered(self):
+        factory = "F.register_connector('Nixl', 'a', 'b')\nF.register_connector(name)\nF.other('Gone')\n"
+        field = "kv_transfer_config: Transfer | None = None"
+        call = "group.add_argument('--kv-transfer-config', **kwargs['kv_transfer_config'])"
+        rows = one(field, call, distributed__kv_transfer__kv_connector__factory=factory)
+        assert rows["--kv-transfer-config.kv_connector"] == {
+            "null": True, "known": ["Nixl"], "open": True, "lower": "case",
+        }  # fmt: skip
+
+    @pytest.mark.parametrize(
+        ("engine", "kind"), [("", "int"), ("def human_readable_int(value):\n    pass\n", "size")]
+    )
+    def test_a_size_may_have_a_letter_where_the_release_reads_it(self, engine, kind):
+        call = "for name in kwargs:\n    group.add_argument(f'--{name}', **kwargs[name])"
+        rows = one("max_model_len: int = 1\nx: int = 1", call, engine)
+        assert [rows[name]["type"] for name in ("--max_model_len", "--x")] == [kind, "int"]
+
+    @pytest.mark.parametrize(
+        ("engine", "facts"),
+        [("", {"takes": "pair", "off": ["--no-x"]}), ('KEYS = ["const"]\n', {"takes": "maybe"})],
+    )
+    def test_a_switch_may_take_a_text_where_the_release_has_such(self, engine, facts):
+        assert one("x: bool | str | None = None", engine=engine) == {"--x": facts}
 
     def test_a_pair_may_have_another_opposite(self):
         call = "group.add_argument('--enable-x', **kwargs['x'], dest='x')"

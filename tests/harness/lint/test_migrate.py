@@ -47,6 +47,7 @@ RULES = [
     Replaced("vllm", "flag", "--guided", by="--structured.backend={value}"),
     Replaced("vllm", "flag", "--reason", by=""),
     Replaced("vllm", "flag", "--old", by="--young {value}"),
+    Replaced("vllm", "flag", "--before", by="--young {value}"),
     Replaced("vllm", "flag", "--lost", say="Think again."),
     Replaced("vllm", "flag", "--conf.level", by="--conf.mode={value}"),
     Replaced("vllm", "flag", "--conf.pass.fusion", by="--conf.pass.fuse_norm={value}"),
@@ -145,6 +146,13 @@ def test_each_change_says_since_when_and_why(both):
         "--dtype half: 2.0 does not take it. Write --dtype float16 in its place.",
         "--lost: vllm 2.0 does not have it; 1.0 was the last release that did. Think again.",
     ]
+
+
+@pytest.mark.parametrize("words", [["--before", "a/b"], ["--before=a/b"]])
+def test_what_neither_release_takes_is_written_by_a_rule_where_there_is_one(both, words):
+    moved_words, made = moved(both, "vllm", "serve", "m", *words, "--seed", "1")
+    assert moved_words == ["m", "--seed", "1", "--young", "a/b"]
+    assert made.changes == ["--before: no release from 1.0 to 2.0 has it. Write --young … in its place."]
 
 
 def test_what_neither_release_takes_is_left_for_the_lint(both):
