@@ -79,3 +79,20 @@ def test_a_key_that_nothing_reads_comes_with_what_replaced_it(serve):
 )  # fmt: skip
 def test_right_keys_have_no_findings(serve, given):
     assert serve(given) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '--eplb-config {"inner":{"number":1}} --eplb-config.window_size 1',
+        '--eplb-config.window_size 1 --eplb-config {"inner":{"number":1}}',
+    ],
+)
+def test_json_beside_dotted_keys_is_lost(serve, line):
+    finding = only(serve(line))
+    assert brief(finding) == ("error", "ignored", "--eplb-config", "give all keys in one form")
+    assert "--eplb-config.window_size makes a second value of it" in finding.text
+
+
+def test_several_dotted_keys_make_one_value(serve):
+    assert serve("--eplb-config.window_size 1 --eplb-config.inner.number 2") == []
