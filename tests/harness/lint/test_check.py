@@ -22,6 +22,7 @@ ALWAYS = {
     "--eplb-config.inner": {"type": "json", "extra": "ignore"},
     "--eplb-config.inner.number": {"type": "int"},
     "--tool-parser": ONE | {"known": ["hermes", "mistral"], "open": True},
+    "--tool-parser-plugin": ONE,
     "--old-name": ONE | {"deprecated": True},
     "--older-name": ONE | {"deprecated": "--new-name"},
     "--gone-name": ONE | {"refused": "use something else"},
@@ -229,3 +230,10 @@ def test_variables_are_looked_at_with_the_line(serve):
         "run.sh:3",
         2,
     )
+
+
+def test_a_name_that_a_given_plugin_may_register_is_a_warning(serve):
+    (finding,) = serve("org/model --tool-parser mine --tool-parser-plugin mine.py", "0.21.0")
+    assert (finding.level, finding.code) == ("warning", "wrong-value")
+    (finding,) = serve("org/model --kv-cache-dtype mine --tool-parser-plugin mine.py", "0.21.0")
+    assert finding.level == "error"
