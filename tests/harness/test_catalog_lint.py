@@ -69,6 +69,7 @@ def test_a_variable_that_nothing_reads_is_told():
 
 def test_a_build_of_a_release_is_held_against_its_census_and_others_are_left_alone():
     assert vet.known("vllm", "0.32.0+cpu").version == "0.32.0"
+    assert vet.known("sglang", "0.5.12.post1+cpu").version == "0.5.12.post1"
     assert vet.known("vllm", "0.32.1.dev3+gabc") is None
     assert vet.known("vllm", "99.0") is None
     assert vet.launch("vllm", "99.0", planned("vllm", "0.32.0", extra=["--no-such-flag"])) == []
