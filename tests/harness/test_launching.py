@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -209,6 +210,40 @@ def test_1(server, oracle):
     result = suite.run("--perturb", "500")
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(["perturb: row 500 of every model's head is wrong (from: command line)"])
+
+
+def test_a_fault_of_the_checkpoint_is_served_beside_the_sound_answers_and_then_gone(suite):
+    suite.write(
+        test_a="""
+import json, pathlib
+import numpy as np
+from safetensors.numpy import load_file
+from fixtures.faux.faults import FAULTS, edit
+def turn(config, tensors): tensors['lm_head.weight'] *= -1
+FAULTS['turned'] = edit.serves('turned', 'The head has the wrong sign.', turn)
+pytestmark = serve(model='chain')
+@pytest.mark.catches('turned')
+def test_1(server, oracle, fault):
+    served = open(f"/proc/{server.pid}/cmdline").read().split("\\0")
+    folder = pathlib.Path(served[served.index("--model") + 1])
+    with open("folders", "a") as file: print(folder, file=file)
+    assert json.loads((folder / "oracle.json").read_text()).get("perturbed") == (fault and {"fault": fault})
+    head, right = load_file(folder / "model.safetensors")["lm_head.weight"], oracle.reference.weights["lm_head.weight"]
+    assert np.array_equal(head, -right if fault else right)
+    assert not fault
+""",
+    )
+    result = suite.run("--mutants")
+    result.stdout.fnmatch_lines(
+        [
+            "1 of 1 mutants noticed*",
+            "vllm-chain: ready in * s (first use)",
+            "vllm-chain: ready in * s (to be wrong: turned)",
+        ]
+    )
+    sound, wrong = (suite.pytester.path / "folders").read_text().split()
+    assert Path(sound).is_dir()
+    assert not Path(wrong).exists()
 
 
 def test_a_dirtied_server_is_replaced_and_its_breaker_runs_last(suite):
