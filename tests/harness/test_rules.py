@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from string import printable
 
 import pytest
@@ -61,9 +62,10 @@ class TestCatalogs:
     @pytest.mark.parametrize("engine", rules.ENGINES)
     def test_every_rule_has_known_keys_and_a_readable_range(self, engine):
         for kind, name, rule in all_rules(engine):
-            assert rule.keys() <= RULE_KEYS[kind] | {"when", "device"}, (kind, name, rule)
+            assert rule.keys() <= RULE_KEYS[kind] | {"when", "device", "gpus", "capability"}, (kind, name, rule)
             assert rule.get("device") in (None, "cpu", "cuda")
             SpecifierSet(rule.get("when", ""))
+            SpecifierSet(rule.get("capability", ""))
 
     @pytest.mark.parametrize("engine", rules.ENGINES)
     def test_every_rule_applies_to_some_release(self, engine):
@@ -125,6 +127,33 @@ class TestRules:
         assert self.catalog(only, device="cuda").metric("m") == "n"
         with pytest.raises(NotApplicable, match=r"vLLM 0.32.0 on cpu has no metric m"):
             self.catalog(only).metric("m")
+
+    @pytest.mark.parametrize(
+        ("gpus", "why"),
+        [
+            (("9.0", "9.0"), None),
+            (None, None),
+            (("9.0",), "it needs 2 GPUs"),
+            (("8.0", "8.0", "8.0"), "it needs GPUs of compute capability >=9.0"),
+            (("9.0", "8.9"), "it needs GPUs of compute capability >=9.0"),
+            (("8.0",), "it needs 2 GPUs and GPUs of compute capability >=9.0"),
+        ],
+    )
+    def test_a_rule_may_need_gpus_of_a_kind(self, gpus, why):
+        rule = {"device": "cuda", "gpus": 2, "capability": ">=9.0", "name": "n"}
+        catalog = replace(self.catalog(rule, device="cuda"), gpus=gpus)
+        if why is None:
+            assert catalog.metric("m") == "n"
+        else:
+            with pytest.raises(NotApplicable, match=f"on cuda has no metric m: {why}$"):
+                catalog.metric("m")
+
+    def test_what_is_absent_says_what_it_would_need(self):
+        rules = [{"when": ">=0.33", "device": "cuda", "name": "n"}, {"when": "<0.8", "name": "o"}]
+        with pytest.raises(NotApplicable, match=r"m: it needs vLLM >=0.33 and a GPU, or vLLM <0.8$"):
+            self.catalog(*rules).metric("m")
+        with pytest.raises(NotApplicable, match="ngram=3: its compiled kernel package"):
+            Catalog.bound("sglang", "0.5.20", "cpu").knob("ngram", 3)
 
     def test_true_is_not_one(self):
         vllm = Catalog.bound("vllm", "0.32.0", "cpu")
