@@ -74,7 +74,7 @@ def _run(
     """Run the mutants of these tests, of all where none is named; return whether that was red, and what came."""
     arguments = ["--mutants", "-q", *(f"--{engine}={target}" for engine, target in targets.items()), *tests]
     arguments += [f"-k={chosen.k}"] if chosen.k else []
-    # A module's servers stay on one worker.
+    # All servers of a check on one worker, where one of them that notices is enough.
     arguments += [f"-n={chosen.n}", "--dist=loadfile"] if chosen.n else []
     ended, written = within.run(arguments, evidence, cwd=_ROOT)
     if not written:
