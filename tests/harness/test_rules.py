@@ -62,7 +62,11 @@ class TestCatalogs:
     @pytest.mark.parametrize("engine", rules.ENGINES)
     def test_every_rule_has_known_keys_and_a_readable_range(self, engine):
         for kind, name, rule in all_rules(engine):
-            assert rule.keys() <= RULE_KEYS[kind] | {"when", "device", "gpus", "capability"}, (kind, name, rule)
+            assert rule.keys() <= RULE_KEYS[kind] | {"when", "device", "gpus", "capability"}, (
+                kind,
+                name,
+                rule,
+            )
             assert rule.get("device") in (None, "cpu", "cuda")
             SpecifierSet(rule.get("when", ""))
             SpecifierSet(rule.get("capability", ""))

@@ -265,3 +265,63 @@ def test_the_loader_of_vllm_finds_every_parameter(known, tensors, in_engine):
     for name, first in found.items():
         stored = tensors[same[name]].view(np.uint8).reshape(-1)
         assert first[: len(stored)] == stored[:64].tolist()
+
+
+WITH_SGLANG = """
+import glob, json, logging, sys
+from unittest.mock import MagicMock
+
+import torch
+from safetensors.torch import load_file
+from sglang.srt.distributed import init_distributed_environment, initialize_model_parallel
+from sglang.srt.layers.quantization.fp8 import Fp8Config
+from sglang.srt.models import deepseek_v2, deepseek_v4
+from sglang.srt.models.deepseek_v4_nextn import DeepseekV4ForCausalLMNextN
+from sglang.srt.configs.deepseek_v4 import try_detect_fp4_experts
+from sglang.srt.runtime_context import get_context
+from sglang.srt.server_args import ServerArgs
+from sglang.srt.utils.hf_transformers_utils import get_config
+
+job = json.load(sys.stdin)
+get_context().set_server_args(ServerArgs(model_path=job["path"], device="cpu", context_length=512))
+init_distributed_environment(1, 0, "tcp://127.0.0.1:0", 0, "gloo")
+initialize_model_parallel(1, 1, 1, backend="gloo")
+config = get_config(job["path"], trust_remote_code=False)
+quantization = Fp8Config.from_config(config.quantization_config)
+quantization.is_fp4_experts = try_detect_fp4_experts(job["path"])
+# Decided by the server before a model is made, and after it is loaded: neither names nor shapes depend on it.
+deepseek_v4.get_rope_wrapper = lambda *_, **__: MagicMock()
+for module in (deepseek_v2, deepseek_v4):
+    module.is_shared_experts_fusion_disabled = lambda: True
+for kind in (deepseek_v4.DeepseekV4ForCausalLM, DeepseekV4ForCausalLMNextN):
+    kind.post_load_weights = lambda *_, **__: None
+    kind._prewarm_mhc_kernels = lambda _: None
+said = []
+logging.getLogger(deepseek_v4.__name__).addFilter(lambda record: said.append(record.getMessage()))
+
+torch.set_default_dtype(torch.bfloat16)
+tensors = load_file(glob.glob(job["path"] + "/*.safetensors")[0])
+answer = {"fp4": quantization.is_fp4_experts}
+for kind in (deepseek_v4.DeepseekV4ForCausalLM, DeepseekV4ForCausalLMNextN):
+    for lost in (None, job["lost"][kind.__name__]):
+        model = kind(config, quantization)
+        model.load_weights((name, value) for name, value in tensors.items() if name != lost)
+        answer[f"{kind.__name__} {lost}"], said[:] = said[:], []
+json.dump(answer, open(sys.argv[1], "w"))
+"""
+
+
+def test_the_loader_of_sglang_finds_every_parameter(known, in_engine):
+    """SGLang 0.5.20 says what it misses and what it does not know: nothing, unless a tensor is taken away."""
+    lost = {
+        "DeepseekV4ForCausalLM": ("layers.2.hc_ffn_fn", "model.layers.2.hc_ffn_fn"),
+        "DeepseekV4ForCausalLMNextN": ("mtp.0.enorm.weight", "model.enorm.weight"),
+    }
+    taken = {kind: name for kind, (name, _) in lost.items()}
+    there = in_engine(WITH_SGLANG, {"path": str(known.path), "lost": taken}, engine="sglang")
+    assert there["fp4"] is True
+    for kind, (name, parameter) in lost.items():
+        assert there[f"{kind} None"] == []
+        assert there[f"{kind} {name}"] == [
+            f"Some weights are not initialized from checkpoints: {{'{parameter}'}}"
+        ]
