@@ -52,7 +52,11 @@ def test_log_probabilities_are_those_of_transformers(name, oracle, in_engine):
     known = oracle(name)
     assert isinstance(known.reference, Windowed)
     words = make.words(known, 400, seed=5)
-    text = [*words, *words[50:90], *words[300:340]]  # found by full attention only, then within the window too
+    text = [
+        *words,
+        *words[50:90],
+        *words[300:340],
+    ]  # found by full attention only, then within the window too
     scores = known.logprobs(text)
     wanted = [[*row.argsort()[-10:].tolist(), *range(300, 310)] for row in scores]
     there = in_engine(THERE, {"path": str(known.path), "text": text, "wanted": wanted})
