@@ -24,7 +24,8 @@ TABLES = ("knobs", "fields", "calls", "metrics", "promises", "facts")
 RULE_KEYS = {
     "base": {"args", "env"},
     "label": {"parts"},
-    "knobs": {"args", "env", "lacks", "type", "value", "values"},
+    "models": set(),
+    "knobs": {"args", "env", "fresh", "lacks", "type", "value", "values"},
     "fields": {"path", "wrap", "reply"},
     "calls": {"method", "path", "needs"},
     "metrics": {"name"},
@@ -41,8 +42,8 @@ def all_rules(engine):
     table = rules.table(engine)
     for kind in ("base", "label"):
         yield from ((kind, kind, rule) for rule in table[kind])
-    for kind in TABLES:
-        for name, found in table[kind].items():
+    for kind in (*TABLES, "models"):
+        for name, found in table.get(kind, {}).items():
             listed = found["rules"] if kind == "knobs" else found
             yield from ((kind, name, rule) for rule in listed)
 
@@ -82,7 +83,7 @@ class TestCatalogs:
         table = rules.table(engine)
         for name, knob in table["knobs"].items():
             assert knob["doc"].endswith(".")
-            assert not knob["rules"] or knob["fact"] in table["facts"], name
+            assert knob.get("fact") in {None, *table["facts"]}, name
 
     @given(catalog=catalogs, knob=st.sampled_from(knobs), data=st.data())
     def test_a_knob_becomes_complete_arguments_or_is_not_applicable(self, catalog, knob, data):
@@ -97,7 +98,7 @@ class TestCatalogs:
         launch = catalog.launch(spec, "/bin/python", "/models/chain", 8000)
         assert all(isinstance(arg, str) and arg for arg in launch.argv)
         assert not re.search(
-            r"\{(value|model|python|port|catalog)\}", " ".join([*launch.argv, *launch.env.values()])
+            r"\{(value|model|python|port|catalog|scratch)\}", " ".join([*launch.argv, *launch.env.values()])
         )
         assert launch.argv[0] == "/bin/python"
         assert {"/models/chain", "8000"} <= set(launch.argv)
