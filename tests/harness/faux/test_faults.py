@@ -13,8 +13,8 @@ from fixtures.judge import envelope, logprobs, stream
 from fixtures.model import Event
 from tests.harness.faux.fault_samples import CATALOGS, CHAT, COMPLETIONS, Dialect, play, reply
 
-#: Those of a checkpoint change nothing that is said: tests/harness/faux/test_faults_served.py.
-SAID = {name: fault for name, fault in FAULTS.items() if fault.checkpoint is None}
+#: Those that are planted change how the engine is started: tests/harness/faux/test_faults_attention.py.
+SAID = {name: fault for name, fault in FAULTS.items() if not fault.planted}
 each_fault = pytest.mark.parametrize("fault", SAID.values(), ids=SAID)
 each_engine = pytest.mark.parametrize("engine", CATALOGS)
 #: Faults whose very point is that a rule about shape, sums or agreement is broken, which judges then see.
