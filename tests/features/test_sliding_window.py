@@ -13,8 +13,8 @@ from fixtures import prompts as make
 from fixtures.judge import agree, logprobs, prefix, stream
 from fixtures.models.windowreference import Windowed
 
-WINDOWED = {"model": "window", "windowed": True, "prefix_cache": True, "kv_tokens": 2176}
-MIXED = {"model": "window_mixed", "windowed": True, "prefix_cache": True, "chunk": 128}
+WINDOWED = {"model": "window", "prefix_cache": True, "kv_tokens": 2176}
+MIXED = {"model": "window_mixed", "prefix_cache": True, "chunk": 128}
 pytestmark = [feature(11, "Sliding window"), serve(**WINDOWED, chunk=each(128, 2048))]
 
 ANSWER = 6
