@@ -33,7 +33,9 @@ def room(server, position):
 
 def echoed(client, text):
     """Log-probabilities of a text's tokens but the first, as the server computes them."""
-    return client.complete(text, max_tokens=1, temperature=0, echo=True, logprobs=1).choice.logprobs[1 : len(text)]
+    return client.complete(text, max_tokens=1, temperature=0, echo=True, logprobs=1).choice.logprobs[
+        1 : len(text)
+    ]
 
 
 def generated(client, oracle, prompt):
