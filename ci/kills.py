@@ -1,6 +1,9 @@
 """`python -m ci kills`: put every fault before every check that names it, and show which were noticed.
 
-Exit code: 0 when all were, 1 when one survived or ended in another error, 2 when nothing could be run.
+The fake engine plays a CPU first. Checks that do not apply there are tried once more on a fake with GPUs.
+
+Exit code: 0 when all were noticed, 1 when one survived or ended in another error, or a check could be tried nowhere,
+2 when nothing could be run.
 """
 
 from __future__ import annotations
@@ -17,9 +20,10 @@ from fixtures.report import kills
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
 
+    from fixtures.evidence.results import Results
     from fixtures.report.kills import Kills
 
 _ROOT = Path(__file__).parents[1]
@@ -33,7 +37,7 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
         parser.add_argument(
             f"--{engine}",
             metavar="TARGET",
-            help=f"{engine} behind the faults (default: faux: for both engines)",
+            help=f"{engine} behind the faults (default: faux: for both engines, then faux:@cuda)",
         )
     parser.add_argument("-k", metavar="EXPRESSION", help="only these tests, as pytest's -k")
     parser.add_argument("-n", metavar="WORKERS", help="run in parallel, as pytest's -n")
@@ -50,21 +54,46 @@ def _kills(chosen: argparse.Namespace) -> int:
     targets = given or dict.fromkeys(ENGINES, "faux:")
     with tempfile.TemporaryDirectory() as scratch:
         evidence = chosen.evidence or Path(scratch)
-        arguments = ["--mutants", "-q", *(f"--{engine}={target}" for engine, target in targets.items())]
-        arguments += [f"-k={chosen.k}"] if chosen.k else []
-        # A module's servers stay on one worker.
-        arguments += [f"-n={chosen.n}", "--dist=loadfile"] if chosen.n else []
-        ended, written = within.run(arguments, evidence, cwd=_ROOT)
-        if not written:
-            raise HarnessError(
-                f"pytest ended with {ended.returncode} and wrote no results; its own words are above."
-            )
-        results = journal.read(written[0])
+        red, results = _run(targets, chosen, evidence, [])
+        if not given and (elsewhere := untried(results)):
+            again, more = _run(dict.fromkeys(ENGINES, "faux:@cuda"), chosen, evidence, elsewhere)
+            red, results = red or again, journal.merge([results, more])
     for engine in kills.kills(results):
         print("\n".join(_lines(engine)))  # noqa: T201 - this is a command
+    nowhere = untried(results)
+    if nowhere:
+        print(f"\n{len(nowhere)} checks apply to neither fake: {', '.join(nowhere)}")  # noqa: T201
     if into is not None:
         redact.write(chosen.into, journal.merge([into, results]).model_dump_json(indent=1) + "\n")
-    return 1 if ended.returncode else 0
+    return 1 if red or (nowhere and not given) else 0
+
+
+def _run(
+    targets: Mapping[str, str], chosen: argparse.Namespace, evidence: Path, tests: Sequence[str]
+) -> tuple[bool, Results]:
+    """Run the mutants of these tests, of all where none is named; return whether that was red, and what came."""
+    arguments = ["--mutants", "-q", *(f"--{engine}={target}" for engine, target in targets.items()), *tests]
+    arguments += [f"-k={chosen.k}"] if chosen.k else []
+    # All servers of a check on one worker, where one of them that notices is enough.
+    arguments += [f"-n={chosen.n}", "--dist=loadfile"] if chosen.n else []
+    ended, written = within.run(arguments, evidence, cwd=_ROOT)
+    if not written:
+        raise HarnessError(
+            f"pytest ended with {ended.returncode} and wrote no results; its own words are above."
+        )
+    return bool(ended.returncode), journal.read(written[0])
+
+
+def untried(results: Results) -> list[str]:
+    """Return the checks, as pytest is given them, of which no mutant could be tried on any engine."""
+    tried = {kill.test for run in results.runs for kill in run.kills}
+    found = {
+        result.test: None
+        for run in results.runs
+        for result in run.results
+        if result.state == "not_applicable" and "fault" in result.parameters
+    }
+    return [f"tests/{test}" for test in found if test not in tried]
 
 
 def _lines(told: Kills) -> Iterator[str]:

@@ -48,7 +48,7 @@ def _command(chosen: argparse.Namespace) -> None:
     spec = ServerSpec(chosen.model, tuple(sorted(knobs.items())))
     path = locate(chosen.model, environments.root() / "models")
     try:
-        catalog = Catalog.bound(target.engine, target.version, target.device)
+        catalog = Catalog.of(target)
         launch = catalog.launch(spec, target.python, str(path), chosen.port)
     except NotApplicable as absent:
         raise HarnessError(f"{absent}.") from None

@@ -10,6 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from fixtures.evidence import journal
+
 HANGS = """
 import time
 pytestmark = serve(model='chain')
@@ -244,6 +246,45 @@ def test_1(server, oracle, fault):
     sound, wrong = (suite.pytester.path / "folders").read_text().split()
     assert Path(sound).is_dir()
     assert not Path(wrong).exists()
+
+
+def test_workers_share_the_servers_and_start_each_once(suite):
+    """Two modules that ask for the same servers; ids are those of a run without workers."""
+    text = "pytestmark = serve(model=each('chain', 'fuzz', 'lookup'))\n" + "".join(
+        f"def test_{n}(client, server): assert client.send('GET', '/health').status == 200\n"
+        for n in range(3)
+    )
+    suite.write(test_a=text, test_b=text)
+    result = suite.run("-n2", "-v")
+    result.assert_outcomes(passed=18)
+    result.stdout.fnmatch_lines(["3 configurations, 3 launches"])
+    result.stdout.no_fnmatch_line("*@server*")
+    assert len(suite.launches) == 3
+    (written,) = (suite.pytester.path / "evidence").glob("*/results.json")
+    (run,) = journal.read(written).runs
+    assert {kept.id for kept in run.results} == {
+        f"tests/test_{module}.py::test_{n}[vllm-{model}]"
+        for module in "ab"
+        for n in range(3)
+        for model in ("chain", "fuzz", "lookup")
+    }
+
+
+def test_a_worker_that_is_killed_loses_its_own_test_only(suite):
+    suite.write(
+        test_a="""
+pytestmark = serve(model=each('chain', 'fuzz'))
+def test_1(server): 0
+def test_2(server):
+    if server.spec.model == 'fuzz': os._exit(3)
+def test_3(server): 0
+"""
+    )
+    result = suite.run("-n2")
+    result.assert_outcomes(passed=5, failed=1)
+    result.stdout.fnmatch_lines(["FAILED tests/test_a.py::test_2[[]vllm-fuzz[]]"])
+    result.stdout.no_fnmatch_line("*@server*")
+    assert suite.left_behind() == []
 
 
 def test_a_dirtied_server_is_replaced_and_its_breaker_runs_last(suite):

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from string import printable
 
 import pytest
@@ -23,7 +24,8 @@ TABLES = ("knobs", "fields", "calls", "metrics", "promises", "facts")
 RULE_KEYS = {
     "base": {"args", "env"},
     "label": {"parts"},
-    "knobs": {"args", "env", "lacks", "type", "value", "values"},
+    "models": set(),
+    "knobs": {"args", "env", "fresh", "lacks", "type", "value", "values"},
     "fields": {"path", "wrap", "reply"},
     "calls": {"method", "path", "needs"},
     "metrics": {"name"},
@@ -40,8 +42,8 @@ def all_rules(engine):
     table = rules.table(engine)
     for kind in ("base", "label"):
         yield from ((kind, kind, rule) for rule in table[kind])
-    for kind in TABLES:
-        for name, found in table[kind].items():
+    for kind in (*TABLES, "models"):
+        for name, found in table.get(kind, {}).items():
             listed = found["rules"] if kind == "knobs" else found
             yield from ((kind, name, rule) for rule in listed)
 
@@ -61,9 +63,14 @@ class TestCatalogs:
     @pytest.mark.parametrize("engine", rules.ENGINES)
     def test_every_rule_has_known_keys_and_a_readable_range(self, engine):
         for kind, name, rule in all_rules(engine):
-            assert rule.keys() <= RULE_KEYS[kind] | {"when", "device"}, (kind, name, rule)
+            assert rule.keys() <= RULE_KEYS[kind] | {"when", "device", "gpus", "capability"}, (
+                kind,
+                name,
+                rule,
+            )
             assert rule.get("device") in (None, "cpu", "cuda")
             SpecifierSet(rule.get("when", ""))
+            SpecifierSet(rule.get("capability", ""))
 
     @pytest.mark.parametrize("engine", rules.ENGINES)
     def test_every_rule_applies_to_some_release(self, engine):
@@ -76,7 +83,7 @@ class TestCatalogs:
         table = rules.table(engine)
         for name, knob in table["knobs"].items():
             assert knob["doc"].endswith(".")
-            assert knob["fact"] in table["facts"], name
+            assert knob.get("fact") in {None, *table["facts"]}, name
 
     @given(catalog=catalogs, knob=st.sampled_from(knobs), data=st.data())
     def test_a_knob_becomes_complete_arguments_or_is_not_applicable(self, catalog, knob, data):
@@ -91,7 +98,7 @@ class TestCatalogs:
         launch = catalog.launch(spec, "/bin/python", "/models/chain", 8000)
         assert all(isinstance(arg, str) and arg for arg in launch.argv)
         assert not re.search(
-            r"\{(value|model|python|port|catalog)\}", " ".join([*launch.argv, *launch.env.values()])
+            r"\{(value|model|python|port|catalog|scratch)\}", " ".join([*launch.argv, *launch.env.values()])
         )
         assert launch.argv[0] == "/bin/python"
         assert {"/models/chain", "8000"} <= set(launch.argv)
@@ -125,6 +132,33 @@ class TestRules:
         assert self.catalog(only, device="cuda").metric("m") == "n"
         with pytest.raises(NotApplicable, match=r"vLLM 0.32.0 on cpu has no metric m"):
             self.catalog(only).metric("m")
+
+    @pytest.mark.parametrize(
+        ("gpus", "why"),
+        [
+            (("9.0", "9.0"), None),
+            (None, None),
+            (("9.0",), "it needs 2 GPUs"),
+            (("8.0", "8.0", "8.0"), "it needs GPUs of compute capability >=9.0"),
+            (("9.0", "8.9"), "it needs GPUs of compute capability >=9.0"),
+            (("8.0",), "it needs 2 GPUs and GPUs of compute capability >=9.0"),
+        ],
+    )
+    def test_a_rule_may_need_gpus_of_a_kind(self, gpus, why):
+        rule = {"device": "cuda", "gpus": 2, "capability": ">=9.0", "name": "n"}
+        catalog = replace(self.catalog(rule, device="cuda"), gpus=gpus)
+        if why is None:
+            assert catalog.metric("m") == "n"
+        else:
+            with pytest.raises(NotApplicable, match=f"on cuda has no metric m: {why}$"):
+                catalog.metric("m")
+
+    def test_what_is_absent_says_what_it_would_need(self):
+        rules = [{"when": ">=0.33", "device": "cuda", "name": "n"}, {"when": "<0.8", "name": "o"}]
+        with pytest.raises(NotApplicable, match=r"m: it needs vLLM >=0.33 and a GPU, or vLLM <0.8$"):
+            self.catalog(*rules).metric("m")
+        with pytest.raises(NotApplicable, match="ngram=3: its compiled kernel package"):
+            Catalog.bound("sglang", "0.5.20", "cpu").knob("ngram", 3)
 
     def test_true_is_not_one(self):
         vllm = Catalog.bound("vllm", "0.32.0", "cpu")

@@ -140,6 +140,7 @@ class Dialect:
             "draft_steps": 4 * count,
             "drafted_tokens": 12 * count,
             "accepted_tokens": 8 * count,
+            "kv_usage": 0,
         }
         lines = ["# TYPE other_total counter", 'other_total{engine="0"} 7.0']
         for name, value in values.items():

@@ -9,6 +9,7 @@ from safetensors import SafetensorError
 
 from fixtures.errors import HarnessError
 from fixtures.models import RECIPES, build, checkpoint, open_oracle, perturb
+from tests.harness.models.conftest import SMALL
 
 
 def contents(path):
@@ -18,12 +19,12 @@ def contents(path):
 @pytest.mark.parametrize("name", sorted(RECIPES))
 class TestBuild:
     def test_is_deterministic(self, name, tmp_path):
-        one, other = build(name, tmp_path / "a"), build(name, tmp_path / "b")
+        one, other = build(SMALL[name], tmp_path / "a"), build(SMALL[name], tmp_path / "b")
         assert one.name == other.name
         assert contents(one) == contents(other)
 
     def test_tells_where_it_came_from(self, name, tmp_path):
-        path = build(name, tmp_path)
+        path = build(SMALL[name], tmp_path)
         story = json.loads((path / "oracle.json").read_text())
         assert story["recipe"]["name"] == name
         assert path.name == f"{name}-{story['digest']}"
@@ -65,7 +66,7 @@ class TestFolder:
     def test_of_an_unknown_recipe_is_refused_with_a_suggestion(self, tmp_path):
         with pytest.raises(HarnessError, match="did you mean 'lookup'"):
             build("lokup", tmp_path)
-        with pytest.raises(HarnessError, match="there are chain, fuzz, lookup, mimo"):
+        with pytest.raises(HarnessError, match="there are chain, fuzz, lookup, mimo, v4"):
             build("zzz", tmp_path)
 
     def test_that_is_no_checkpoint_is_refused(self, tmp_path):
