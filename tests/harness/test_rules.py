@@ -12,9 +12,11 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import Version
 
 from fixtures.engines import rules
-from fixtures.engines.rules import Catalog, NotApplicable, admits
+from fixtures.engines.fitting import Hardware
+from fixtures.engines.rules import Catalog, NotApplicable
 from fixtures.errors import HarnessError
 from fixtures.model import ServerSpec
+from fixtures.versions import admits
 
 VERSIONS = {
     "vllm": ["0.8.0", *(f"0.{n}.{p}" for n in range(9, 34) for p in (0, 1)), "0.33.1.dev5+g1234567"],
@@ -24,7 +26,7 @@ TABLES = ("knobs", "fields", "calls", "metrics", "promises", "facts")
 RULE_KEYS = {
     "base": {"args", "env"},
     "label": {"parts"},
-    "models": set(),
+    "models": {"args"},
     "knobs": {"apart", "args", "env", "fresh", "lacks", "type", "value", "values"},
     "fields": {"path", "wrap", "reply"},
     "calls": {"method", "path", "needs"},
@@ -63,7 +65,7 @@ class TestCatalogs:
     @pytest.mark.parametrize("engine", rules.ENGINES)
     def test_every_rule_has_known_keys_and_a_readable_range(self, engine):
         for kind, name, rule in all_rules(engine):
-            assert rule.keys() <= RULE_KEYS[kind] | {"when", "device", "gpus", "capability"}, (
+            assert rule.keys() <= RULE_KEYS[kind] | {"when", "device", "gpus", "capability", "processor"}, (
                 kind,
                 name,
                 rule,
@@ -119,7 +121,9 @@ class TestCatalogs:
 
 class TestRules:
     def catalog(self, *listed, version="0.32.0", device="cpu"):
-        return Catalog("vllm", version, device, {"engine": {"title": "vLLM"}, "metrics": {"m": list(listed)}})
+        return Catalog(
+            "vllm", version, Hardware(device), {"engine": {"title": "vLLM"}, "metrics": {"m": list(listed)}}
+        )
 
     def test_the_first_rule_that_fits_wins(self):
         first, second = {"when": ">=0.9", "name": "new"}, {"name": "old"}
@@ -146,18 +150,26 @@ class TestRules:
     )
     def test_a_rule_may_need_gpus_of_a_kind(self, gpus, why):
         rule = {"device": "cuda", "gpus": 2, "capability": ">=9.0", "name": "n"}
-        catalog = replace(self.catalog(rule, device="cuda"), gpus=gpus)
+        catalog = replace(self.catalog(rule, device="cuda"), hardware=Hardware("cuda", gpus))
         if why is None:
             assert catalog.metric("m") == "n"
         else:
             with pytest.raises(NotApplicable, match=f"on cuda has no metric m: {why}$"):
                 catalog.metric("m")
 
+    def test_a_rule_may_need_an_extension_of_the_processor(self):
+        catalog = self.catalog({"device": "cpu", "processor": "avx512f", "name": "n"})
+        assert catalog.metric("m") == "n"  # not known, not asked for
+        able = replace(catalog, hardware=Hardware("cpu", (), frozenset({"avx2", "avx512f"})))
+        assert able.metric("m") == "n"
+        with pytest.raises(NotApplicable, match=r"m: it needs a processor with avx512f$"):
+            replace(catalog, hardware=Hardware("cpu", (), frozenset({"avx2"}))).metric("m")
+
     def test_what_is_absent_says_what_it_would_need(self):
         rules = [{"when": ">=0.33", "device": "cuda", "name": "n"}, {"when": "<0.8", "name": "o"}]
         with pytest.raises(NotApplicable, match=r"m: it needs vLLM >=0.33 and a GPU, or vLLM <0.8$"):
             self.catalog(*rules).metric("m")
-        with pytest.raises(NotApplicable, match="ngram=3: its compiled kernel package"):
+        with pytest.raises(NotApplicable, match=r"ngram=3: its compiled kernel package"):
             Catalog.bound("sglang", "0.5.20", "cpu").knob("ngram", 3)
 
     def test_true_is_not_one(self):

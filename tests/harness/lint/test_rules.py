@@ -9,6 +9,7 @@ from fixtures.lint import rules
 from fixtures.lint.options import spellings
 from fixtures.lint.rules import Conflict, Replaced
 from fixtures.lint.values import object_to
+from fixtures.versions import admits
 
 REPLACED = rules.replaced_names()
 CONFLICTS = [rule for engine in ("vllm", "sglang") for rule in rules.conflicts(engine)]
@@ -17,7 +18,7 @@ CONFLICTS = [rule for engine in ("vllm", "sglang") for rule in rules.conflicts(e
 def releases(rule):
     """Return the releases for which a rule holds."""
     known = table(rule.engine)
-    return [known.release(version) for version in known.versions if rules.admits(rule.when, version)]
+    return [known.release(version) for version in known.versions if admits(rule.when, version)]
 
 
 @cache
