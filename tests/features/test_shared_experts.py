@@ -8,7 +8,7 @@ That the shared expert runs on a stream of its own, or is split over ranks, cann
 
 import numpy as np
 
-from fixtures import catches, feature, proves, serve
+from fixtures import catches, each, feature, proves, serve
 from fixtures import prompts as make
 from fixtures.judge import agree, logprobs, stream
 
@@ -91,9 +91,9 @@ def test_streamed_answers_are_the_same(client, oracle):
 
 
 @proves
-@serve(model="shared", shared_expert_fusion=False)
+@serve(model="shared", shared_expert_fusion=each(False, True))
 @catches("shared_expert_fused", "shared_expert_lost")
-def test_a_shared_expert_kept_apart_gives_the_same(server, client, oracle):
-    assert server.fact("shared_expert_fusion") is False
+def test_a_shared_expert_computed_apart_or_as_a_routed_one_gives_the_same(server, client, oracle):
+    assert server.fact("shared_expert_fusion") is dict(server.spec.knobs)["shared_expert_fusion"]
     text = words(oracle, TEXT, seed=2)
     assert logprobs.compare(prompt_part(client, text), oracle.logprobs(text[:-1]), text[1:], TOLERANCE) == []
