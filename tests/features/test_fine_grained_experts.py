@@ -17,10 +17,15 @@ pytestmark = [
     serve(model="fine", expert_parallel=False),
 ]
 
-TOLERANCE = 1e-3  # float32, derived in test_moe_kernels
+TOLERANCE = 5e-4  # float32, derived in test_moe_kernels
 EXPERTS, ACTIVE = 64, 8
 TEXT = 192  # three words of each class
 ANSWER = 24
+
+
+def words(oracle, n, seed):
+    """Return n words, none of which leads to an end."""
+    return make.words(oracle, n, seed, avoid=oracle.path_to_eos)
 
 
 def check_prompt(client, oracle, text):
@@ -49,7 +54,7 @@ def check_answer(oracle, prompt, reply):
 )
 def test_each_token_is_computed_by_its_eight_of_sixty_four(server, client, oracle):
     assert server.fact("architecture") == "Qwen3MoeForCausalLM"
-    text = make.words(oracle, 300, seed=1)
+    text = words(oracle, 300, seed=1)
     routes = oracle.reference.routes(text)
     assert routes.shape == (2, 300, ACTIVE)
     assert [len(set(layer.ravel().tolist())) for layer in routes] == [EXPERTS] * 2
@@ -74,7 +79,7 @@ def test_a_text_for_eight_experts_is_as_exact_as_one_for_all(client, oracle, cyc
 
 @catches("expert_lost", "requests_mixed_up")
 def test_a_crowd_of_eight_is_as_exact_as_each_alone(client, oracle):
-    asked = [make.words(oracle, 10 * n, seed=10 + n) for n in range(1, 9)]
+    asked = [words(oracle, 10 * n, seed=10 + n) for n in range(1, 9)]
     for at_once in (1, 8):
         replies = client.each(asked, at_once=at_once, max_tokens=ANSWER, temperature=0, logprobs=1)
         for prompt, reply in zip(asked, replies, strict=True):
@@ -83,7 +88,7 @@ def test_a_crowd_of_eight_is_as_exact_as_each_alone(client, oracle):
 
 @catches("stream_drops_logprobs", "done_missing")
 def test_streamed_answers_are_the_same(client, oracle):
-    prompt, ask = make.words(oracle, 20, seed=3), {"max_tokens": ANSWER, "temperature": 0, "logprobs": 1}
+    prompt, ask = words(oracle, 20, seed=3), {"max_tokens": ANSWER, "temperature": 0, "logprobs": 1}
     whole, streamed = client.complete(prompt, **ask), client.complete(prompt, stream=True, **ask)
     assert stream.problems(streamed.exchange.events, "completion") == []
     assert stream.parity(whole, streamed) == []
@@ -94,6 +99,6 @@ def test_streamed_answers_are_the_same(client, oracle):
 @catches("expert_parallel_off", "expert_lost", "router_rows_swapped")
 def test_experts_kept_whole_give_what_split_ones_give(server, client, oracle):
     assert server.fact("expert_parallel") is True
-    check_prompt(client, oracle, make.words(oracle, 200, seed=2))
-    prompt = make.words(oracle, 20, seed=4)
+    check_prompt(client, oracle, words(oracle, 200, seed=2))
+    prompt = words(oracle, 20, seed=4)
     check_answer(oracle, prompt, client.complete(prompt, max_tokens=ANSWER, temperature=0, logprobs=1))

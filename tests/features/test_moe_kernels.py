@@ -20,10 +20,15 @@ pytestmark = [
 ]
 
 # An answer is a chain of seven float32 products of up to 256 terms, each with an error of about
-# sqrt(256) * 2**-24 = 1e-6 of its result; on a logit of 12 that is 1e-4 at most. The quietest expert moves nats.
-TOLERANCE = 1e-3
+# sqrt(256) * 2**-24 = 1e-6 of its result; on a logit of 12 that is 1e-4. The quietest expert moves a nat.
+TOLERANCE = 5e-4
 TEXT = 200  # words, of any class
 ANSWER = 24
+
+
+def words(oracle, n, seed):
+    """Return n words, none of which leads to an end."""
+    return make.words(oracle, n, seed, avoid=oracle.path_to_eos)
 
 
 def used(oracle, ids):
@@ -50,21 +55,21 @@ def check_answer(oracle, prompt, reply):
 @catches("other_moe_backend", "experts_swapped")
 def test_the_experts_are_computed_as_the_server_was_told(server, client, oracle):
     assert server.fact("moe_backend") == dict(server.spec.knobs)["moe_backend"]
-    check_prompt(client, oracle, make.words(oracle, 60, seed=1))
+    check_prompt(client, oracle, words(oracle, 60, seed=1))
 
 
 @proves
 @catches("experts_swapped")
 def test_the_log_names_the_architecture(server, client, oracle):
     assert server.fact("architecture") == "Qwen3MoeForCausalLM"
-    check_prompt(client, oracle, make.words(oracle, 60, seed=1))
+    check_prompt(client, oracle, words(oracle, 60, seed=1))
 
 
 @proves
 @catches("experts_swapped")
 def test_the_log_names_the_kernel(server, client, oracle):
     assert "Experts" in server.fact("moe_kernel")
-    check_prompt(client, oracle, make.words(oracle, 60, seed=1))
+    check_prompt(client, oracle, words(oracle, 60, seed=1))
 
 
 @catches(
@@ -76,7 +81,7 @@ def test_the_log_names_the_kernel(server, client, oracle):
     "logprobs_off_by_1e-3",
 )
 def test_every_expert_adds_its_share(client, oracle):
-    text = make.words(oracle, TEXT, seed=2)
+    text = words(oracle, TEXT, seed=2)
     assert used(oracle, text) == [set(range(8))] * 2
     check_prompt(client, oracle, text)
 
@@ -84,14 +89,14 @@ def test_every_expert_adds_its_share(client, oracle):
 @catches("experts_swapped", "expert_lost", "router_rows_swapped", "greedy_takes_the_second")
 def test_greedy_answers_and_their_logprobs_are_exact(client, oracle):
     for seed in range(3):
-        prompt = make.words(oracle, 20, seed)
+        prompt = words(oracle, 20, seed)
         reply = client.complete(prompt, max_tokens=ANSWER, temperature=0, logprobs=1)
         check_answer(oracle, prompt, reply)
 
 
 @catches("expert_lost", "requests_mixed_up")
 def test_a_crowd_of_eight_is_as_exact_as_each_alone(client, oracle):
-    asked = [make.words(oracle, 10 * n, seed=10 + n) for n in range(1, 9)]
+    asked = [words(oracle, 10 * n, seed=10 + n) for n in range(1, 9)]
     alone, crowd = (
         client.each(asked, at_once=at_once, max_tokens=ANSWER, temperature=0, logprobs=1)
         for at_once in (1, 8)
@@ -116,7 +121,7 @@ def test_a_batch_for_two_experts_is_as_exact_as_one_for_all(client, oracle, cycl
 
 @catches("stream_drops_logprobs", "done_missing", "two_finish_reasons")
 def test_streamed_answers_are_the_same(client, oracle):
-    prompt, ask = make.words(oracle, 20, seed=3), {"max_tokens": ANSWER, "temperature": 0, "logprobs": 1}
+    prompt, ask = words(oracle, 20, seed=3), {"max_tokens": ANSWER, "temperature": 0, "logprobs": 1}
     whole, streamed = client.complete(prompt, **ask), client.complete(prompt, stream=True, **ask)
     assert stream.problems(streamed.exchange.events, "completion") == []
     assert stream.parity(whole, streamed) == []
@@ -124,7 +129,7 @@ def test_streamed_answers_are_the_same(client, oracle):
 
 @catches("expert_lost", "drift_when_cached", "cache_off")
 def test_answers_are_the_same_when_the_beginning_is_cached(client, oracle):
-    prompt = make.words(oracle, 300, seed=4)
+    prompt = words(oracle, 300, seed=4)
     replies = client.each([prompt] * 2, max_tokens=ANSWER, temperature=0, logprobs=1)
     assert replies[1].cached_tokens
     for reply in replies:
@@ -136,7 +141,7 @@ def test_answers_are_the_same_when_the_beginning_is_cached(client, oracle):
 def test_prompts_computed_in_parts_and_never_cached_give_the_same(server, client, oracle):
     assert server.fact("chunk") == 64
     assert server.fact("prefix_cache") is False
-    asked = [make.words(oracle, 150, seed=20 + n) for n in range(4)]
+    asked = [words(oracle, 150, seed=20 + n) for n in range(4)]
     for prompt, reply in zip(
         asked, client.each(asked, at_once=4, max_tokens=ANSWER, temperature=0, logprobs=1), strict=True
     ):
