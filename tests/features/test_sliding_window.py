@@ -117,8 +117,8 @@ def test_a_cached_prompt_is_continued_with_the_window_over_it(client, oracle, se
     shared = make.words(oracle, 420, seed=4)
     for distance in (window - 1, window - 2, 150):
         prompt = [*shared, *make.words(oracle, 40, seed=distance, avoid=shared)]
-        prompt.append(prompt[-distance])
-        answer = prompt[len(prompt) - distance : len(prompt) - distance + ANSWER]
+        answer = prompt[len(prompt) - distance :][:ANSWER]
+        prompt.append(prompt[-distance - 1])
         for _ in range(2):
             reply = client.complete(prompt, max_tokens=ANSWER, temperature=0, logprobs=1)
             assert problems(oracle, prompt, reply.choice, answer) == []
