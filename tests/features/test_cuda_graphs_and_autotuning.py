@@ -18,7 +18,7 @@ ANSWER = 12
 # Two layers of float32 with unit-size activations, as in test_prefix_caching.
 TOLERANCE = 1e-3
 # Graphs are recorded for batches of 1, 2, 4 and multiples of 8; a batch between two is padded to the larger.
-AT_ONCE = [1, 2, 3, 5, 8, 9, 17, 31]
+AT_ONCE = [1, 2, 3, 5, 8, 9, 17]
 
 
 def right(oracle, prompt, reply):
@@ -35,7 +35,7 @@ def test_the_mode_that_was_asked_for_is_used(server):
 @catches("requests_mixed_up", "stale_block")
 @pytest.mark.parametrize("at_once", AT_ONCE)
 def test_batches_of_every_size_are_answered_alike(client, oracle, at_once):
-    asked = [make.question(oracle, 30 + 11 * n, seed=n, depth=0.3) for n in range(at_once)]
+    asked = [make.question(oracle, 30 + 5 * n, seed=n, depth=0.3) for n in range(at_once)]
     replies = client.each(asked, at_once=at_once, max_tokens=ANSWER, temperature=0)
     for prompt, reply in zip(asked, replies, strict=True):
         right(oracle, prompt, reply)
