@@ -65,13 +65,16 @@ def test_the_tier_is_on_and_each_source_counts_its_own(server, oracle, client, a
 @catches("tier_off", "tier_block_stale")
 @pytest.mark.parametrize("length", [255, 256, 257, 258, 300, 640])
 def test_a_prompt_comes_back_whatever_its_length(server, oracle, client, ask, due, length):
-    """One token before, at and after the end of a block; the tier may leave out the block of the last two tokens."""
+    """One token before, at and after the end of a block.
+
+    vLLM's file tier looks for a prompt without its last two tokens and keeps one without its last, so that it misses
+    one that ends a token after a block: no wrong answer, and no hit beyond the prompt's.
+    """
     prompt, block = make.question(oracle, length, seed=length), server.fact("block_size")
     ask(prompt)
     client.reset_prefix_cache()
     taken = ask(prompt)
-    assert taken % block == 0
-    assert max(length - 2, 0) // block * block <= taken <= due(prompt)
+    assert taken == due(prompt) or (length % block == 1 and taken in range(0, due(prompt), block))
 
 
 @catches("tier_block_stale")
@@ -106,7 +109,7 @@ def test_prompt_logprobs_do_not_depend_on_what_comes_back(oracle, client, ask):
     assert logprobs.compare(choice.logprobs[1 : len(prompt)], right, prompt[1:], TOLERANCE) == []
 
 
-@catches("tier_off", "tier_block_stale", "hits_beyond_the_prefix")
+@catches("tier_off", "tier_block_stale")
 def test_endings_that_differ_share_whole_blocks(server, oracle, client, ask):
     block = server.fact("block_size")
     shared = make.words(oracle, 4 * block, seed=4)
@@ -151,7 +154,7 @@ def test_a_crowd_comes_back(oracle, client, due):
 
 
 @serve(model="lookup", prefix_cache=True, kv_tokens=2176, offload=OFFLOAD)
-@catches("tier_off", "tier_block_stale")
+@catches("eviction_corrupts")
 def test_what_was_evicted_comes_back(server, oracle, ask, due):
     asked = [make.question(oracle, 700, seed=40 + n, depth=0.2) for n in range(5)]
     assert sum(len(prompt) for prompt in asked[1:]) > server.fact("kv_tokens")  # the first has been evicted

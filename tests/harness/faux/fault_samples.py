@@ -137,6 +137,7 @@ class Dialect:
             "prompt_tokens": 300 * count,
             "generated_tokens": 8 * count,
             "prefix_hits": 128 * count,
+            "external_hits": 64 * count,
             "draft_steps": 4 * count,
             "drafted_tokens": 12 * count,
             "accepted_tokens": 8 * count,
@@ -183,7 +184,7 @@ class Dialect:
     def conversation(self):
         """All kinds of exchanges, in an order in which each fault has something to do."""
         return [self.page(0), self.info(), *self._prompts(), *self._forms(), *self._constraints(), self.page(12),
-                self.reset(), *self._crowd(), self.page(20)]  # fmt: skip
+                self.reset(), self._from_a_tier(), *self._crowd(), self.page(20)]  # fmt: skip
 
     def _prompts(self):
         eight, block = words(*range(1, 9)), 128 if self.is_vllm else 1
@@ -222,6 +223,11 @@ class Dialect:
             self.complete(words(3, 4), guided_regex="w.*"),
             self.refusal(**self.held("[a")),
         ]
+
+    def _from_a_tier(self):
+        """A prompt that the cache has just lost, and that was taken all the same."""
+        block = 128 if self.is_vllm else 1
+        return self.complete(words(*range(1, 9)), cached=379 // block * block)
 
     def _crowd(self):
         """More prompts than the suite's small cache has room for, then the first one again."""

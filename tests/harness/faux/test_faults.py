@@ -21,6 +21,7 @@ each_engine = pytest.mark.parametrize("engine", CATALOGS)
 UNSOUND = {
     "logprobs_scaled_by_temperature",
     "logprob_positive",
+    "logprobs_all_zero",
     "logprobs_lack_the_last_token",
     "sdk_cannot_read_the_answer",
     "usage_total_wrong",
