@@ -153,7 +153,8 @@ class Dialect:
                 for n, places in enumerate((4, 3, 1))
             ]
             lines.append(
-                'vllm:cache_config_info{block_size="128",cache_dtype="fp8",enable_prefix_caching="True",kv_cache_size_tokens="2176"} 1.0'
+                'vllm:cache_config_info{block_size="128",cache_dtype="fp8",enable_prefix_caching="True",'
+                'kv_cache_size_tokens="2176"} 1.0'
             )
         return Ask("GET", "/metrics"), Answer(kind="text/plain", body="\n".join(lines) + "\n")
 
