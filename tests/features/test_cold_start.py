@@ -12,7 +12,7 @@ from fixtures import prompts as make
 from fixtures.errors import Inconclusive
 from fixtures.judge import agree, logprobs
 
-pytestmark = feature(19, "Pre-cached binaries")
+pytestmark = feature(19, "Prebuilt kernels and cold start")
 
 cold = serve(model="lookup", compile=True, caches="cold")
 warm = serve(model="lookup", compile=True, caches="warm")

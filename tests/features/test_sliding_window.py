@@ -14,8 +14,8 @@ from fixtures.judge import agree, logprobs, prefix, stream
 from fixtures.models.windowreference import Windowed
 
 WINDOWED = {"model": "window", "prefix_cache": True, "kv_tokens": 2176}
-MIXED = {"model": "window_mixed", "prefix_cache": True, "prefill_chunk": 128}
-pytestmark = [feature(11, "Sliding window"), serve(**WINDOWED, prefill_chunk=each(128, 2048))]
+MIXED = {"model": "window_mixed", "prefix_cache": True, "chunk": 128}
+pytestmark = [feature(11, "Sliding window"), serve(**WINDOWED, chunk=each(128, 2048))]
 
 ANSWER = 6
 # As for the lookup model: two layers of float32; scores of up to 160 nats instead of 130 are rounded by 1e-5 each.
@@ -49,7 +49,7 @@ def problems(oracle, prompt, choice, answer):
 
 
 @proves
-@serve(**WINDOWED, prefill_chunk=128)
+@serve(**WINDOWED, chunk=128)
 @catches("window_ignored", "window_one_token_short", "window_one_token_long")
 def test_the_window_is_reported_and_a_text_takes_the_room_of_one(server, window):
     assert server.fact("window") == window

@@ -63,7 +63,6 @@ def test_the_engine_serves_a_model_without_attention(server):
     "skip_lost",
     "keys_for_queries",
     "heads_swapped",
-    "state_not_cleared",
 )
 @pytest.mark.parametrize("length", LENGTHS)
 def test_answers_are_exact_around_the_chunks_of_a_prompt(client, oracle, length):

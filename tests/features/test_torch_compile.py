@@ -20,32 +20,7 @@ ANSWER = 6  # tokens asked for
 # Two layers of float32 with unit-size activations: rounding stays under 1e-4 in whatever order a kernel adds up.
 TOLERANCE = 5e-4
 # One; around the sizes that graphs are captured at or specialised for (powers of two, pages); and odd ones between.
-LENGTHS = [
-    1,
-    2,
-    3,
-    7,
-    8,
-    9,
-    15,
-    16,
-    17,
-    31,
-    33,
-    63,
-    64,
-    65,
-    127,
-    128,
-    129,
-    255,
-    257,
-    511,
-    512,
-    513,
-    777,
-    1000,
-]
+LENGTHS = [1, 2, 3, 7, 8, 9, 16, 31, 33, 64, 65, 127, 128, 129, 255, 257, 512, 513, 777]
 
 
 def text(oracle, length, seed=0):
@@ -85,10 +60,10 @@ def test_answers_are_exact_at_any_length(client, oracle, length):
 
 
 @catches("requests_mixed_up", "answers_depend_on_others")
-@pytest.mark.parametrize("size", range(1, 9))
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 8])
 def test_answers_are_exact_in_a_batch_of_any_size(client, oracle, size):
     asked = [
-        text(oracle, 20 + 37 * n, seed=size) for n in range(size + 1)
+        text(oracle, 20 + 23 * n, seed=size) for n in range(size + 1)
     ]  # one more than run at once: they change
     replies = client.each(asked, at_once=size, max_tokens=ANSWER, temperature=0, logprobs=1)
     for prompt, reply in zip(asked, replies, strict=True):

@@ -25,7 +25,7 @@ RULE_KEYS = {
     "base": {"args", "env"},
     "label": {"parts"},
     "models": set(),
-    "knobs": {"args", "env", "fresh", "lacks", "type", "value", "values"},
+    "knobs": {"apart", "args", "env", "fresh", "lacks", "type", "value", "values"},
     "fields": {"path", "wrap", "reply"},
     "calls": {"method", "path", "needs"},
     "metrics": {"name"},
