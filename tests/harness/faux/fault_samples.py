@@ -154,7 +154,8 @@ class Dialect:
                 for n, places in enumerate((4, 3, 1))
             ]
             lines.append(
-                'vllm:cache_config_info{block_size="128",enable_prefix_caching="True",kv_cache_size_tokens="2176"} 1.0'
+                'vllm:cache_config_info{block_size="128",cache_dtype="fp8",enable_prefix_caching="True",'
+                'kv_cache_size_tokens="2176"} 1.0'
             )
         return Ask("GET", "/metrics"), Answer(kind="text/plain", body="\n".join(lines) + "\n")
 
@@ -163,7 +164,7 @@ class Dialect:
         value = "xgrammar"
         for key in reversed(rule.split(".")):
             value = {key: value}
-        said = {**value, "page_size": 1, "max_total_tokens": 2176}
+        said = {**value, "page_size": 1, "max_total_tokens": 2176, "kv_cache_dtype": "fp8_e4m3"}
         return Ask("GET", self.catalog.call("info")["path"]), Answer(body=json.dumps(said))
 
     def reset(self):
