@@ -23,7 +23,7 @@ TABLES = ("knobs", "fields", "calls", "metrics", "promises", "facts")
 RULE_KEYS = {
     "base": {"args", "env"},
     "label": {"parts"},
-    "knobs": {"args", "env", "lacks", "type", "value", "values"},
+    "knobs": {"args", "env", "lacks", "processor", "type", "value", "values"},
     "fields": {"path", "wrap", "reply"},
     "calls": {"method", "path", "needs"},
     "metrics": {"name"},
