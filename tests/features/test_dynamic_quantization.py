@@ -55,13 +55,14 @@ def models(oracle, text):
 def judge(seen, known, scheme):
     """The values are those of the scheme's weights.
 
-    The limit is what the format does to the values: rounding 8 bits of mantissa, as bfloat16 does a few times, moves
-    them less than rounding 4 bits does, and so do activations that fall on the other side of a rounding by it.
+    The limit is how far any model of other weights is: rounding to 8 bits of mantissa, as bfloat16 does a few times,
+    moves values less than rounding to 4 bits does, and so do activations that fall to the other side of a rounding.
     """
-    mine = [name for name in known if name.partition(",")[0] == scheme]
-    formats = [name for name in known if name in SCHEMES and name != "none"]
-    effect = min(nearest.distances(known["none"], {name: known[name] for name in formats}).values())
-    assert nearest.problems(seen, known, mine, effect) == []
+    mine = {name: values for name, values in known.items() if name.partition(",")[0] == scheme}
+    own = next(iter(nearest.distances(seen, mine)))
+    others = {name: values for name, values in known.items() if name not in mine}
+    limit = min(nearest.distances(known[own], others).values())
+    assert nearest.problems(seen, known, list(mine), limit) == []
 
 
 def told(choice):

@@ -160,11 +160,13 @@ class Dialect:
         return Ask("GET", "/metrics"), Answer(kind="text/plain", body="\n".join(lines) + "\n")
 
     def info(self):
-        rule = self.catalog.fact("grammar")["info"]
-        value = "xgrammar"
-        for key in reversed(rule.split(".")):
-            value = {key: value}
-        said = {**value, "page_size": 1, "max_total_tokens": 2176, "kv_cache_dtype": "fp8_e4m3"}
+        said = {"page_size": 1, "max_total_tokens": 2176, "kv_cache_dtype": "fp8_e4m3"}
+        for name, value in (("grammar", "xgrammar"), ("quantization", "fp8")):
+            *folders, leaf = self.catalog.fact(name)["info"].split(".")
+            place = said
+            for folder in folders:
+                place = place.setdefault(folder, {})
+            place[leaf] = value
         return Ask("GET", self.catalog.call("info")["path"]), Answer(body=json.dumps(said))
 
     def reset(self):

