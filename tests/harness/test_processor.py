@@ -4,50 +4,36 @@ from pathlib import Path
 
 import pytest
 
-from fixtures import each, items, serve
-from fixtures.engines.rules import Catalog
+from fixtures import each, expect, serve
+from fixtures.engines.fitting import Hardware
+from fixtures.engines.rules import Catalog, NotApplicable, table
 from fixtures.launch import processor
 from fixtures.launch.faux import FauxTarget
-from fixtures.launch.targets import ProcessTarget
-from fixtures.model import ServerSpec
+from fixtures.launch.targets import VenvTarget
+from fixtures.specs import specs
 
-BLOCKS = ServerSpec("loud", (("quantization", "fp8_per_block"),), ())
-CHANNELS = ServerSpec("loud", (("quantization", "fp8_per_channel"),), ())
-
-
-@pytest.fixture
-def plain(monkeypatch):
-    """A processor with AVX2 only."""
-    monkeypatch.setattr(processor, "flags", lambda: frozenset({"avx2"}))
+PLAIN = frozenset({"avx2"})
 
 
-def reason(target, spec, device="cpu"):
-    return items.lacking(target, Catalog.bound("vllm", "0.32.0", device), spec)
+def catalog(extensions, device="cpu"):
+    return Catalog("vllm", "0.32.0", Hardware(device, (), extensions), table("vllm"))
 
 
-@pytest.fixture
-def real():
-    """An engine on this machine; nothing of it is looked at but its kind."""
-    return object.__new__(ProcessTarget)
+def test_a_server_that_needs_more_than_the_processor_has_is_not_applicable():
+    with pytest.raises(NotApplicable, match=r"quantization=fp8_per_block: it needs a GPU, or a processor with amx_tile"):
+        catalog(PLAIN).knob("quantization", "fp8_per_block")
+    assert catalog(PLAIN).knob("quantization", "fp8_per_channel")
 
 
-@pytest.mark.usefixtures("plain")
-def test_a_server_that_needs_more_than_the_processor_has_is_not_applicable(real):
-    assert (
-        reason(real, BLOCKS) == "vLLM 0.32.0 needs a processor with amx_tile for quantization=fp8_per_block"
-    )
-    assert reason(real, CHANNELS) is None
+def test_an_engine_here_has_this_processor_and_a_fake_lacks_nothing(monkeypatch):
+    monkeypatch.setattr(processor, "flags", lambda: PLAIN)
+    assert VenvTarget("vllm", "0.32.0").hardware.extensions == PLAIN
+    assert FauxTarget.read("vllm", "").hardware.extensions is None
 
 
-@pytest.mark.usefixtures("plain")
-def test_a_gpu_and_a_fake_need_no_processor(real):
-    assert reason(real, BLOCKS, "cuda") is None
-    assert reason(FauxTarget.read("vllm", ""), BLOCKS) is None
-
-
-def test_a_processor_that_has_it_serves(monkeypatch, real):
-    monkeypatch.setattr(processor, "flags", lambda: frozenset({"amx_tile"}))
-    assert reason(real, BLOCKS) is None
+def test_a_processor_that_has_it_serves():
+    assert catalog(PLAIN | {"amx_tile"}).knob("quantization", "fp8_per_block")
+    assert catalog(None).knob("quantization", "fp8_per_block")
 
 
 def test_flags_are_those_of_the_kernel():
@@ -58,4 +44,14 @@ def test_flags_are_those_of_the_kernel():
 
 def test_a_models_name_may_hold_a_knobs_value():
     mark = serve(model="loud_{native_quantization}", native_quantization=each("awq", "fp8_blocks")).mark
-    assert [spec.model for spec in items.specs(mark)] == ["loud_awq", "loud_fp8_blocks"]
+    assert [spec.model for spec in specs(mark, catalog(None))] == ["loud_awq", "loud_fp8_blocks"]
+
+
+@pytest.mark.parametrize(
+    ("extensions", "covered"), [(PLAIN, True), (PLAIN | {"avx512_vnni"}, False), (None, False)]
+)
+def test_a_failure_may_be_known_only_where_the_processor_lacks_something(extensions, covered):
+    entry = expect.Known(
+        engine="vllm", test="a::b", match="", upstream="", why="", since="", lacks="avx512_vnni"
+    )
+    assert entry.covers(catalog(extensions), "a::b", {}) is covered

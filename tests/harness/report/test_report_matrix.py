@@ -159,6 +159,13 @@ class TestProof:
     def test_a_module_without_a_feature_needs_no_proof(self):
         assert only(result(test="accuracy/test_logprobs.py::test_a")).state == "pass"
 
+    def test_what_only_a_gpu_could_run_is_told_from_what_a_release_lacks(self):
+        gpu = {"state": "not_applicable", "sentence": "vLLM 0.32.0 on cpu has no eplb=32: it needs a GPU"}
+        old = {"state": "not_applicable", "sentence": "needs vLLM >=0.33, this is 0.32.0"}
+        assert only(result(item="1", **gpu), result(item="2", **gpu)).unrun is True
+        assert only(result(item="1", **gpu), result(item="2", **old)).unrun is False
+        assert only(result(item="1", **gpu), result(item="2")).unrun is False
+
     def test_what_does_not_apply_stays_so(self):
         assert only(result(state="not_applicable", feature=CACHE, proves=True)).state == "not_applicable"
 
