@@ -282,7 +282,7 @@ def test_3(server): 0
     )
     result = suite.run("-n2")
     result.assert_outcomes(passed=5, failed=1)
-    result.stdout.fnmatch_lines(["FAILED tests/test_a.py::test_2[[]vllm-fuzz[]]"])
+    result.stdout.fnmatch_lines(["FAILED tests/test_a.py::test_2[[]vllm-fuzz[]] - worker *"])
     result.stdout.no_fnmatch_line("*@server*")
     assert suite.left_behind() == []
 

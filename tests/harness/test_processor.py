@@ -20,7 +20,9 @@ def catalog(extensions, device="cpu"):
 
 
 def test_a_server_that_needs_more_than_the_processor_has_is_not_applicable():
-    with pytest.raises(NotApplicable, match=r"quantization=fp8_per_block: it needs a GPU, or a processor with amx_tile"):
+    with pytest.raises(
+        NotApplicable, match=r"quantization=fp8_per_block: it needs a GPU, or a processor with amx_tile"
+    ):
         catalog(PLAIN).knob("quantization", "fp8_per_block")
     assert catalog(PLAIN).knob("quantization", "fp8_per_channel")
 
