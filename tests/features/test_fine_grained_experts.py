@@ -8,7 +8,7 @@ parallelism changes nothing, which is what is checked.
 import numpy as np
 import pytest
 
-from fixtures import catches, feature, proves, serve
+from fixtures import catches, each, feature, proves, serve
 from fixtures import prompts as make
 from fixtures.judge import agree, logprobs, stream
 
@@ -102,3 +102,17 @@ def test_experts_kept_whole_give_what_split_ones_give(server, client, oracle):
     check_prompt(client, oracle, words(oracle, 200, seed=2))
     prompt = words(oracle, 20, seed=4)
     check_answer(oracle, prompt, client.complete(prompt, max_tokens=ANSWER, temperature=0, logprobs=1))
+
+
+@proves
+@serve(model="fine", all_to_all=each("own", "deepep"))
+@catches("other_settings", "expert_lost", "requests_mixed_up")
+def test_tokens_that_travel_to_their_experts_come_back_in_place(server, client, oracle):
+    """vllm#21306, vllm#51824: the exchange hung, or read its own layout wrongly."""
+    assert server.fact("all_to_all") == dict(server.spec.knobs)["all_to_all"]
+    check_prompt(client, oracle, words(oracle, 200, seed=2))
+    asked = [words(oracle, 20 + n, seed=40 + n) for n in range(8)]
+    for prompt, reply in zip(
+        asked, client.each(asked, at_once=8, max_tokens=ANSWER, temperature=0, logprobs=1), strict=True
+    ):
+        check_answer(oracle, prompt, reply)

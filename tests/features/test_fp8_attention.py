@@ -13,7 +13,10 @@ from fixtures import catches, each, feature, proves, serve
 from fixtures import prompts as make
 from fixtures.judge import logprobs, stream
 
-pytestmark = [feature(5, "FP8 attention"), serve(model=each("mha", "gqa", "mqa"), kv_dtype="auto")]
+pytestmark = [
+    feature(5, "FP8 attention"),
+    serve(model=each("gqa", "mqa"), prefix_cache=True, kv_dtype="auto"),
+]
 
 FLOAT = 4  # bytes
 ANSWER = 12  # tokens asked for
