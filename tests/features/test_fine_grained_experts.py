@@ -96,7 +96,7 @@ def test_streamed_answers_are_the_same(client, oracle):
 
 @proves
 @serve(model="fine", expert_parallel=True)
-@catches("expert_parallel_off", "expert_lost", "router_rows_swapped")
+@catches("other_settings", "expert_lost", "router_rows_swapped")
 def test_experts_kept_whole_give_what_split_ones_give(server, client, oracle):
     assert server.fact("expert_parallel") is True
     check_prompt(client, oracle, words(oracle, 200, seed=2))

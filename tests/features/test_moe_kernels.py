@@ -52,7 +52,7 @@ def check_answer(oracle, prompt, reply):
 
 
 @proves
-@catches("other_moe_backend", "experts_swapped")
+@catches("other_settings", "experts_swapped")
 def test_the_experts_are_computed_as_the_server_was_told(server, client, oracle):
     assert server.fact("moe_backend") == dict(server.spec.knobs)["moe_backend"]
     check_prompt(client, oracle, words(oracle, 60, seed=1))

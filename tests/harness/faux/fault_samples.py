@@ -161,7 +161,7 @@ class Dialect:
 
     def info(self):
         said = {"page_size": 1, "max_total_tokens": 2176, "kv_cache_dtype": "fp8_e4m3"}
-        for name, value in (("grammar", "xgrammar"), ("quantization", "fp8")):
+        for name, value in (("grammar", "xgrammar"), ("quantization", "fp8"), ("moe_backend", "auto")):
             *folders, leaf = self.catalog.fact(name)["info"].split(".")
             place = said
             for folder in folders:
@@ -202,7 +202,7 @@ class Dialect:
             self.complete(words(5), prompt=prompt(1, 2, 3), echo=True, logprobs=1),
             self.complete(words(6), prompt=prompt(4, 7, 8, 9), echo=True, logprobs=1),
             self.complete(words(6), n=2, temperature=2.0, seed=1, top_k=3, top_p=0.5, **all_told),
-            self.complete(eight, cache_salt="a"),
+            self.complete(eight, cache_salt="a", frequency_penalty=2.0, presence_penalty=1.0),
         ]
 
     def _forms(self):

@@ -27,7 +27,22 @@ SESSIONS = {f"{one.engine}-{n}": one for file in FILES for n, one in enumerate(r
 TESTS = {name: one.test.partition("::")[2] for name, one in SESSIONS.items()}
 KINDS = {"/v1/completions": "completion", "/v1/chat/completions": "chat", "/v1/models": "models"}
 CROWD = "It is about requests at once; a recording has one after the other."
+SETTING = "It is about a setting that no recorded server had."
+OFTEN = [
+    "kv_dtype_of_another",
+    "kv_dtype_not_told",
+    "quantization_off",
+    "one_rank_idle",
+    "rank_not_counted",
+    "external_hits_not_counted",
+    "speculation_off_with_logprobs",
+    "tokens_burn_unseen",
+]
 UNSEEN = {
+    **{(name, engine): SETTING for name in OFTEN for engine in ENGINES},
+    **{
+        (name, "vllm"): SETTING for name in ("tier_off", "external_hits_counted_as_local", "tier_block_stale")
+    },
     ("logprobs_scaled_by_temperature", "vllm"): "It is about samples, which are compared by their shape.",
     ("logprobs_scaled_by_temperature", "sglang"): "It is about samples, which are compared by their shape.",
     ("stream_changes_its_id", "vllm"): "Ids are each server's own; the judge of streams looks at them.",
