@@ -23,7 +23,7 @@ def test_the_fusion_is_as_it_was_asked_for(server):
     assert server.fact("attention_quant_fusion") is dict(server.spec.knobs)["attention_quant_fusion"]
 
 
-@catches("stale_block", "greedy_takes_the_second")
+@catches("greedy_takes_the_second")
 @pytest.mark.parametrize("length", [2, 17, 128, 129, 700])
 def test_lookups_are_answered_with_the_fusion_and_without(client, oracle, length):
     """The lookup's answers lead by nats, which FP8's three bits of mantissa do not turn round."""

@@ -36,7 +36,7 @@ def test_the_balancer_is_on(server):
 
 
 @proves
-@catches("greedy_takes_the_second", "logprobs_off_by_1e-3")
+@catches("greedy_takes_the_second", "logprobs_off_by_0.2")
 def test_answers_before_and_after_experts_were_moved_are_the_same(server, client, oracle):
     """sglang#17162: the first rearrangement turned answers into noise."""
     for seed in range(1 + 4 * EVERY // ANSWER):  # each asks for ANSWER steps, so that several periods pass
@@ -54,7 +54,7 @@ def test_a_crowd_is_answered_while_experts_move(client, oracle, at_once):
         assert agree.problems(make.ids(oracle, reply.text), oracle.greedy(prompt, ANSWER)) == []
 
 
-@catches("greedy_takes_the_second", "logprobs_off_by_1e-3")
+@catches("greedy_takes_the_second", "logprobs_off_by_0.2")
 def test_a_load_that_falls_on_one_word_is_answered_as_any_other(client, oracle):
     """Always the same word: its experts carry all the load, and are the ones that are copied."""
     word = make.words(oracle, 1, seed=7)

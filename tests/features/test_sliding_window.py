@@ -15,7 +15,7 @@ from fixtures.models.windowreference import Windowed
 
 WINDOWED = {"model": "window", "prefix_cache": True, "kv_tokens": 2176}
 MIXED = {"model": "window_mixed", "prefix_cache": True, "chunk": 128}
-pytestmark = [feature(11, "Sliding window"), serve(**WINDOWED, chunk=each(128, 2048))]
+pytestmark = [feature(11, "Sliding window"), serve(**WINDOWED, chunk=each(128, 1024))]
 
 ANSWER = 6
 # As for the lookup model: two layers of float32; scores of up to 160 nats instead of 130 are rounded by 1e-5 each.
