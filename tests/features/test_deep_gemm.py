@@ -16,7 +16,7 @@ TOLERANCE = 0.1  # bfloat16 streams, as in test_mhc_fusion
 
 
 @proves
-@catches("other_settings")
+@catches("kernels_not_chosen")
 def test_the_products_are_made_as_asked(server):
     assert server.fact("deep_gemm") is dict(server.spec.knobs)["deep_gemm"]
 

@@ -17,7 +17,7 @@ TOLERANCE = 1e-3
 
 
 @proves
-@catches("other_settings")
+@catches("kernels_not_chosen")
 def test_the_backend_is_flashinfer(server):
     assert server.fact("attention_backend").lower() == "flashinfer"
 
