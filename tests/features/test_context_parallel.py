@@ -48,7 +48,7 @@ def test_few_new_tokens_after_a_cached_beginning_are_answered(server, client, or
 @catches("requests_mixed_up", "drop_drafted_token")
 def test_a_crowd_of_long_and_short_texts_is_answered(client, oracle):
     """vllm#41623: unrelated text."""
-    asked = [make.walk(oracle, "half", 3 + 67 * n) for n in range(12)]
+    asked = [make.words(oracle, 3 + 67 * n, seed=n) for n in range(12)]
     replies = client.each(asked, at_once=12, max_tokens=ANSWER, temperature=0)
     for prompt, reply in zip(asked, replies, strict=True):
         assert agree.problems(make.ids(oracle, reply.text), oracle.greedy(prompt, ANSWER)) == []

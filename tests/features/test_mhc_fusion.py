@@ -47,7 +47,7 @@ def test_every_position_of_a_prompt_is_mixed_alike(client, oracle):
 @catches("requests_mixed_up")
 @pytest.mark.parametrize("at_once", [3, 16])
 def test_a_crowd_is_mixed_as_each_alone(client, oracle, at_once):
-    asked = [make.walk(oracle, "always", 5 + 17 * n) for n in range(16)]
+    asked = [make.words(oracle, 5 + 17 * n, seed=n) for n in range(16)]
     replies = client.each(asked, at_once=at_once, max_tokens=ANSWER, temperature=0)
     for prompt, reply in zip(asked, replies, strict=True):
         assert agree.problems(make.ids(oracle, reply.text), oracle.greedy(prompt, ANSWER)) == []
