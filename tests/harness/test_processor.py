@@ -33,8 +33,9 @@ def test_an_engine_here_has_this_processor_and_a_fake_lacks_nothing(monkeypatch)
     assert FauxTarget.read("vllm", "").hardware.extensions is None
 
 
-def test_a_processor_that_has_it_serves():
-    assert catalog(PLAIN | {"amx_tile"}).knob("quantization", "fp8_per_block")
+def test_what_nobody_has_tried_on_such_a_processor_only_the_fake_takes():
+    with pytest.raises(NotApplicable, match=r"or to be tried on a processor with amx_tile$"):
+        catalog(PLAIN | {"amx_tile"}).knob("quantization", "fp8_per_block")
     assert catalog(None).knob("quantization", "fp8_per_block")
 
 
