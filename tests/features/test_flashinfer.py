@@ -23,12 +23,12 @@ def test_the_backend_is_flashinfer(server):
 
 
 @catches("greedy_takes_the_second", "logprobs_off_by_0.2")
-@pytest.mark.parametrize("pages", [1, 2, 3])
+@pytest.mark.parametrize("pages", [1, 3])
 @pytest.mark.parametrize("more", [-1, 0, 1])
 def test_answers_at_the_edge_of_a_page_are_exact(server, client, oracle, pages, more):
     """flashinfer#4347: pages of more than 128 tokens gave wrong attention."""
     length = pages * dict(server.spec.knobs)["flashinfer"] + more
-    for depth in (0.02, 0.5, 0.98):
+    for depth in (0.02, 0.98):
         prompt = make.question(oracle, length, seed=length, depth=depth)
         answer = oracle.greedy(prompt, ANSWER)
         choice = client.complete(prompt, max_tokens=ANSWER, temperature=0, logprobs=1).choice
