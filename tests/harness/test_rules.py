@@ -65,7 +65,14 @@ class TestCatalogs:
     @pytest.mark.parametrize("engine", rules.ENGINES)
     def test_every_rule_has_known_keys_and_a_readable_range(self, engine):
         for kind, name, rule in all_rules(engine):
-            assert rule.keys() <= RULE_KEYS[kind] | {"when", "device", "gpus", "capability", "processor", "untried"}, (
+            assert rule.keys() <= RULE_KEYS[kind] | {
+                "when",
+                "device",
+                "gpus",
+                "capability",
+                "processor",
+                "untried",
+            }, (
                 kind,
                 name,
                 rule,

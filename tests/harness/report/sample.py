@@ -202,7 +202,7 @@ def _launches(name):
             server=f"{name}:{slug}",
             engine=name,
             why=why,
-            seconds=21.5 + 7 * place,
+            seconds=None if slug == "lookup-small" else 21.5 + 7 * place,  # it never got ready
             at=BEGAN + 100 * place,
             argv=("python", "-m", f"{name}.server", "--model", "/cache/models/lookup", "--port", "41327"),
             env={"VLLM_CPU_KVCACHE_SPACE": "1"},

@@ -115,6 +115,9 @@ class TestWords:
         assert words.when(value)
         assert words.duration(value)
 
+    def test_a_start_that_failed_took_no_time(self):
+        assert words.duration(None) == "never"
+
 
 def test_matplotlib_is_not_imported_without_a_series_and_needs_no_home():
     script = """
