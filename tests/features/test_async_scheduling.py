@@ -102,7 +102,7 @@ def test_streamed_answers_and_their_logprobs_are_the_same(client, oracle):
     assert stream.parity(whole, streamed) == []
 
 
-@catches("requests_mixed_up")
+@catches("greedy_takes_the_second")
 def test_a_client_that_leaves_harms_nobody(client, oracle):
     """vllm#30142: an abort in the wrong step ended the engine."""
     long = {"model": client.model, "prompt": make.question(oracle, 200, seed=5), "stream": True}

@@ -38,17 +38,17 @@ def test_a_text_may_be_shorter_than_its_parts(client, oracle, length):
 def test_few_new_tokens_after_a_cached_beginning_are_answered(server, client, oracle, fresh):
     client.reset_prefix_cache()
     block = server.fact("block_size")
-    prompt = make.walk(oracle, "always", 2 * block + fresh)
-    for cached in (0, 2 * block):
+    prompt = make.walk(oracle, "always", 512 + fresh)
+    for cached in (0, (len(prompt) - 1) // block * block):
         reply = client.complete(prompt, max_tokens=ANSWER, temperature=0)
         assert agree.problems(make.ids(oracle, reply.text), oracle.greedy(prompt, ANSWER)) == []
-        assert (reply.cached_tokens or 0) // block * block == cached
+        assert (reply.cached_tokens or 0) == cached
 
 
 @catches("requests_mixed_up", "drop_drafted_token")
 def test_a_crowd_of_long_and_short_texts_is_answered(client, oracle):
     """vllm#41623: unrelated text."""
-    asked = [make.words(oracle, 3 + 67 * n, seed=n) for n in range(12)]
+    asked = [make.words(oracle, 3 + 67 * n, seed=n, avoid=oracle.path_to_eos) for n in range(12)]
     replies = client.each(asked, at_once=12, max_tokens=ANSWER, temperature=0)
     for prompt, reply in zip(asked, replies, strict=True):
         assert agree.problems(make.ids(oracle, reply.text), oracle.greedy(prompt, ANSWER)) == []

@@ -19,7 +19,7 @@ TOLERANCE = 1e-3
 @proves
 @catches("kernels_not_chosen")
 def test_the_backend_is_flashinfer(server):
-    assert server.fact("attention_backend").lower() == "flashinfer"
+    assert str(server.fact("attention_backend")).lower() == "flashinfer"
 
 
 @catches("greedy_takes_the_second", "logprobs_off_by_0.2")

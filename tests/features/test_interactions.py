@@ -34,10 +34,10 @@ pytestmark = [
 
 LENGTH = 300  # tokens of a prompt: five parts of 64, two blocks of 128 and a rest
 TOKENS = 22  # one from prefill, then whole steps of four, one and two tokens
-# As in test_prefix_caching. It holds with keys and values in fp8 as well: lookup's values are 1 or -1, exact in fp8,
-# and where a word stood before, its score leads all others by 92 - 72 = 20 nats; all keys of layer 2 have one
-# magnitude, which e4m3 changes by 1/16 at most, so that the lead stays above 18 and 500 rivals weigh under 1e-5.
-TOLERANCE = 1e-3
+TOLERANCE = 1e-3  # as in test_prefix_caching
+# Answers are exact with keys and values in fp8 as well: values are 1 or -1, and where a word stood before, its score
+# leads all others by 20 nats. The reference that rounds what it caches moves by 1.4e-3 nats; engines round in two ways.
+FP8_TOLERANCE = 5e-3
 SIX_WORDS = Constraint("regex", "(w[0-9]{3}){6}")
 # By a pattern: a schema lets white space stand between tokens, which a greedy answer may repeat for ever.
 OBJECT = Constraint("regex", r'\{"pet": "(cat|dog)", "tame": (true|false)\}')
@@ -139,7 +139,12 @@ def wrong_text(row, case, oracle, choice):
     return found + [f"finish_reason is {choice.finish_reason}"] * (choice.finish_reason != ended)
 
 
-def wrong_logprobs(row, case, oracle, client, choice):
+@pytest.fixture
+def tolerance(server):
+    return FP8_TOLERANCE if dict(server.spec.knobs)["kv_dtype"] == "fp8" else TOLERANCE
+
+
+def wrong_logprobs(row, case, oracle, client, choice, tolerance):
     """What is wrong with a choice's log-probabilities: in themselves, and against the model's."""
     found = logprobs.problems(choice)
     if found or row["held"] == "object":
@@ -149,9 +154,9 @@ def wrong_logprobs(row, case, oracle, client, choice):
     if client.catalog.promise("sampled_logprobs") == "scaled" and row["drawn"] != "greedy":
         right = logprobs.tempered(right, 0.7)
     if row["held"] == "free":
-        return logprobs.compare(choice.logprobs, right, ids, TOLERANCE)
+        return logprobs.compare(choice.logprobs, right, ids, tolerance)
     # Both engines share out among the grammar's choices what it forbids, so that each of them only gains.
-    least = right[range(len(ids)), list(ids)] - TOLERANCE
+    least = right[range(len(ids)), list(ids)] - tolerance
     return [(entry, low) for entry, low in zip(choice.logprobs, least, strict=True) if entry.logprob < low]
 
 
@@ -176,7 +181,9 @@ def test_each_setting_is_in_force(server, client):
     "speculation_off",
     "rejected_drafts_counted_as_accepted",
 )
-def test_every_two_settings_of_a_request_go_together(row, case, k, server, client, oracle, draft_counts):
+def test_every_two_settings_of_a_request_go_together(
+    row, case, k, server, client, oracle, draft_counts, tolerance
+):
     client.reset_prefix_cache()
     client.complete(case.prompt, max_tokens=1, temperature=0)
     with draft_counts(k) as seen:
@@ -184,7 +191,7 @@ def test_every_two_settings_of_a_request_go_together(row, case, k, server, clien
     assert len(reply.choices) == (2 if row["drawn"] == "twice" else 1)
     for choice in reply.choices:
         assert wrong_text(row, case, oracle, choice) == []
-        assert row["logprobs"] is None or wrong_logprobs(row, case, oracle, client, choice) == []
+        assert row["logprobs"] is None or wrong_logprobs(row, case, oracle, client, choice, tolerance) == []
     assert not row["streamed"] or stream.problems(reply.exchange.events, "completion") == []
     if row["drawn"] != "twice":
         least, most = hit(server, case.prompt)
@@ -197,12 +204,12 @@ def test_every_two_settings_of_a_request_go_together(row, case, k, server, clien
 
 
 @catches("speculation_off_with_logprobs", "logprobs_all_zero", "logprobs_of_another_position")
-def test_logprobs_are_told_and_drafts_go_on(case, k, client, oracle, draft_counts):
+def test_logprobs_are_told_and_drafts_go_on(case, k, client, oracle, draft_counts, tolerance):
     """vllm#34497, vllm#17876: asking for them switched drafts off, or gave 0 for every token."""
     with draft_counts(k) as seen:
         reply = client.complete(case.prompt, max_tokens=TOKENS, temperature=0, logprobs=1)
     right = oracle.logprobs([*case.prompt, *case.answer[:-1]])[LENGTH - 1 :]
-    assert logprobs.compare(reply.choice.logprobs, right, case.answer, TOLERANCE) == []
+    assert logprobs.compare(reply.choice.logprobs, right, case.answer, tolerance) == []
     assert not k or drafts.compare(seen(), case.counts(k)) == []
 
 
@@ -214,8 +221,9 @@ def test_a_seeded_request_is_served_in_parts(client, oracle):
     prompt = make.words(oracle, 100, seed=1)
     drawn = client.complete(prompt, max_tokens=4, temperature=0.7, seed=7)
     assert len(drawn.choice.text) > 0
-    reply = client.complete(prompt, max_tokens=4, temperature=0)
-    assert agree.problems(make.ids(oracle, reply.text), oracle.greedy(prompt, 4)) == []
+    other = make.words(oracle, 100, seed=2, avoid=prompt[-1:])
+    reply = client.complete(other, max_tokens=4, temperature=0)
+    assert agree.problems(make.ids(oracle, reply.text), oracle.greedy(other, 4)) == []
 
 
 @pytest.mark.parametrize("length", [257, 300, 385, 450])
@@ -241,7 +249,7 @@ def test_a_prompt_hits_and_has_its_drafts_accepted_each_time(length, k, server, 
 
 
 @catches("prompt_logprobs_wrong_in_later_parts", "stale_prompt_logprobs")
-def test_a_scored_text_does_not_depend_on_how_it_is_computed(client, oracle):
+def test_a_scored_text_does_not_depend_on_how_it_is_computed(client, oracle, tolerance):
     """vllm#53488, vllm#42245, vllm#8268: prompt log-probabilities with drafts, small parts and cached beginnings.
 
     A word of the second half follows what it followed before, which is certain whatever keys are rounded to.
@@ -254,7 +262,7 @@ def test_a_scored_text_does_not_depend_on_how_it_is_computed(client, oracle):
             first = len(text) // 2 + 1
             right = oracle.logprobs(text[:-1])[first - 1 :]
             assert (
-                logprobs.compare(reply.choice.logprobs[first : len(text)], right, text[first:], TOLERANCE)
+                logprobs.compare(reply.choice.logprobs[first : len(text)], right, text[first:], tolerance)
                 == []
             )
 
