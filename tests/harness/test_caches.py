@@ -3,6 +3,7 @@
 import pytest
 
 from fixtures.engines import rules
+from fixtures.engines.fitting import Hardware
 from fixtures.engines.rules import Catalog, NotApplicable
 from fixtures.faux.faults import FAULTS
 from fixtures.launch.compiled import Caches
@@ -52,7 +53,7 @@ def test_a_start_fault_changes_the_command_and_not_the_launch_that_it_was_made_o
 def test_cold_is_fresh_and_warm_has_the_same_folders():
     catalog = Catalog.bound("vllm", "0.32.0", "cpu")
     cold, warm = (
-        catalog.launch(ServerSpec("lookup", (("caches", value),)), "python", "none", 1, "/here")
+        catalog.launch(ServerSpec("lookup", (("caches", value),)), "python", "none", 1, {"caches": "/here"})
         for value in ("cold", "warm")
     )
     assert (cold.fresh, warm.fresh) == (True, False)
@@ -63,8 +64,8 @@ def test_cold_is_fresh_and_warm_has_the_same_folders():
 @pytest.mark.parametrize("engine", rules.ENGINES)
 def test_a_model_is_not_applicable_where_none_of_its_rules_fits(engine):
     limited = {**rules.table(engine), "models": {"odd": [{"device": "cuda"}]}}
-    on = {device: Catalog(engine, "1.0", device, limited) for device in ("cpu", "cuda")}
-    on["cuda"].check_model("odd")
-    on["cpu"].check_model("chain")
+    on = {device: Catalog(engine, "1.0", Hardware(device), limited) for device in ("cpu", "cuda")}
+    on["cuda"].model("odd")
+    on["cpu"].model("chain")
     with pytest.raises(NotApplicable, match="on cpu has no kernels for the model odd"):
-        on["cpu"].check_model("odd")
+        on["cpu"].model("odd")

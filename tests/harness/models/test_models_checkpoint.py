@@ -49,7 +49,7 @@ class TestFolder:
             raise OSError("No space left on device")
 
         with monkeypatch.context() as patch:
-            patch.setattr(checkpoint.files, "save", fail)
+            patch.setattr(checkpoint, "save_file", fail)
             with pytest.raises(HarnessError, match="No space left"):
                 build("fuzz", tmp_path)
         assert list(tmp_path.iterdir()) == []
@@ -65,7 +65,7 @@ class TestFolder:
     def test_of_an_unknown_recipe_is_refused_with_a_suggestion(self, tmp_path):
         with pytest.raises(HarnessError, match="did you mean 'lookup'"):
             build("lokup", tmp_path)
-        with pytest.raises(HarnessError, match="there are chain, fuzz, lookup, "):
+        with pytest.raises(HarnessError, match="there are chain, fine, fuzz, "):
             build("zzz", tmp_path)
 
     def test_that_is_no_checkpoint_is_refused(self, tmp_path):
