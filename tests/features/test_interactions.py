@@ -2,8 +2,8 @@
 
 Servers: every two settings of speculation, prefix caching, grammar library, prefill in parts, KV type and scheduling
 meet on one of them (`serve_pairs`). Requests: every two of streaming, log-probabilities, constraint, stop string and
-drawing meet in one, and each is sent to each server. One and three drafts a step are test_speculative_decoding's; so is all of
-it on SGLang's CPU, whose interpreted kernels take half a second for a token.
+drawing meet in one, and each is sent to each server. One and three drafts a step are test_speculative_decoding's; so
+is all drafting on SGLang's CPU, whose interpreted kernels take half a second for a token.
 
 Reports that are decided elsewhere: answers with prompts cached in either order (vllm#42245, vllm#8268) without other
 features in test_prefix_caching; grammars that forbid or admit drafts, one pattern, in test_speculative_decoding. Not
