@@ -24,7 +24,7 @@ VERSIONS = {
 }
 TABLES = ("knobs", "fields", "calls", "metrics", "promises", "facts")
 RULE_KEYS = {
-    "base": {"args", "env"},
+    "base": {"args", "env", "unless"},
     "label": {"parts"},
     "models": {"args"},
     "knobs": {"apart", "args", "env", "fresh", "lacks", "type", "value", "values"},
