@@ -29,7 +29,7 @@ def checks_of(path):
 def parameters(path):
     """The names that a module parametrises tests with, and those of settings in rows of them."""
     text = path.read_text()
-    return set(re.findall(r"""parametrize\(\s*\(?["'](\w+)""", text)) | set(re.findall(r'"(\w+)": \[', text))
+    return set(re.findall(r"""parametrize\(\s*\(?["'](\w+)""", text)) | set(re.findall(r'"(\w+)": ', text))
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.stem)

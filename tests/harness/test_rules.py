@@ -26,7 +26,7 @@ TABLES = ("knobs", "fields", "calls", "metrics", "promises", "facts")
 RULE_KEYS = {
     "base": {"args", "env", "unless"},
     "label": {"parts"},
-    "models": {"args"},
+    "models": {"args", "env"},
     "knobs": {"apart", "args", "env", "fresh", "lacks", "type", "value", "values"},
     "fields": {"path", "wrap", "reply"},
     "calls": {"method", "path", "needs"},
