@@ -6,11 +6,14 @@ values is test_fp8_kv_cache's; here it is what attention does to them. Not prove
 caches; queries in 8 bits, which only GPU kernels have.
 """
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
 from fixtures import catches, each, feature, proves, serve
 from fixtures import prompts as make
+from fixtures.engines.rules import NotApplicable
 from fixtures.judge import logprobs, stream
 
 pytestmark = [
@@ -53,6 +56,25 @@ def test_the_cache_holds_a_key_and_a_value_for_each_kv_head(server, oracle):
     fields = oracle.reference.config
     heads = fields["num_hidden_layers"] * fields["num_key_value_heads"]
     assert server.fact("kv_tokens") == room(server, 2 * heads * fields["head_dim"] * FLOAT)
+
+
+@pytest.fixture
+def command(server):
+    """The flags and values of the server's command line."""
+    if server.host.launched is None:
+        raise NotApplicable(f"{server.url} was not started here: its command line is unknown")
+    told = dict(pairwise(server.host.launched.argv))
+    if "--attention-backend" not in told:
+        raise NotApplicable("the engine was left to choose its attention")
+    return told
+
+
+@proves
+@pytest.mark.sglang
+@catches("other_settings", "kernels_not_chosen")
+def test_the_backend_is_the_one_that_was_asked_for(server, command):
+    """SGLang does not tell the bytes of its cache, as the proof above needs, but which kernels compute attention."""
+    assert server.fact("attention_backend") == command["--attention-backend"]
 
 
 @catches("kv_heads_swapped", "kv_head_lost", "values_scaled_twice", "keys_not_scaled_back")
