@@ -17,6 +17,7 @@ import pytest
 
 from fixtures import catches, feature, pairs, proves, serve, serve_pairs
 from fixtures import prompts as make
+from fixtures.engines.rules import NotApplicable
 from fixtures.judge import agree, drafts, instance, logprobs, prefix, schema, stream
 from fixtures.judge.schema import Constraint
 from fixtures.models.drafts import simulate
@@ -34,7 +35,8 @@ pytestmark = [
 ]
 
 LENGTH = 300  # tokens of a prompt: five parts of 64, two blocks of 128 and a rest
-TOKENS = 22  # one from prefill, then whole steps of four, one and two tokens
+LENGTHS = [257, 300, 385, 450]
+TOKENS = 22  # one from prefill, then six steps of three tokens and three of one where a head drafts two
 TOLERANCE = 1e-3  # as in test_prefix_caching
 # Answers are exact with keys and values in fp8 as well: values are 1 or -1, and where a word stood before, its score
 # leads all others by 20 nats. The reference that rounds what it caches moves by 1.4e-3 nats; engines round in two ways.
@@ -65,7 +67,7 @@ class Case:
 
     def __init__(self, oracle, length=LENGTH):
         if oracle.family == "mimo":
-            self.prompt = make.walk(oracle, "half", length)
+            self.prompt = make.walk(oracle, "three_quarters", length)
             self.follow, self.draft = oracle.next, oracle.draft
         else:
             self.prompt = make.question(oracle, length, seed=length)
@@ -89,6 +91,14 @@ def k(server):
     """Tokens drafted per step, 0 without speculation."""
     knobs = dict(server.spec.knobs)
     return knobs.get("mtp") or knobs.get("ngram") or 0
+
+
+@pytest.fixture
+def drafted(k):
+    """Tokens drafted per step, on servers that draft."""
+    if not k:
+        raise NotApplicable("nothing drafts on this server")
+    return k
 
 
 def saved(reply):
@@ -179,8 +189,6 @@ def test_each_setting_is_in_force(server, client):
     "stop_missed_inside_a_draft",
     "stale_block",
     "cache_off",
-    "speculation_off",
-    "rejected_drafts_counted_as_accepted",
 )
 def test_every_two_settings_of_a_request_go_together(
     row, case, k, server, client, oracle, draft_counts, tolerance
@@ -204,14 +212,20 @@ def test_every_two_settings_of_a_request_go_together(
         assert drafts.compare(seen(), case.counts(k)) == []
 
 
-@catches("speculation_off_with_logprobs", "logprobs_all_zero", "logprobs_of_another_position")
-def test_logprobs_are_told_and_drafts_go_on(case, k, client, oracle, draft_counts, tolerance):
+@catches(
+    "speculation_off",
+    "speculation_off_with_logprobs",
+    "rejected_drafts_counted_as_accepted",
+    "logprobs_all_zero",
+    "logprobs_of_another_position",
+)
+def test_logprobs_are_told_and_drafts_go_on(case, drafted, client, oracle, draft_counts, tolerance):
     """vllm#34497, vllm#17876: asking for them switched drafts off, or gave 0 for every token."""
-    with draft_counts(k) as seen:
+    with draft_counts(drafted) as seen:
         reply = client.complete(case.prompt, max_tokens=TOKENS, temperature=0, logprobs=1)
     right = oracle.logprobs([*case.prompt, *case.answer[:-1]])[LENGTH - 1 :]
     assert logprobs.compare(reply.choice.logprobs, right, case.answer, tolerance) == []
-    assert not k or drafts.compare(seen(), case.counts(k)) == []
+    assert drafts.compare(seen(), case.counts(drafted)) == []
 
 
 @serve(model="moe", chunk=64, prefix_cache=False)
@@ -227,26 +241,33 @@ def test_a_seeded_request_is_served_in_parts(client, oracle):
     assert agree.problems(make.ids(oracle, reply.text), oracle.greedy(other, 4)) == []
 
 
-@pytest.mark.parametrize("length", [257, 300, 385, 450])
-@catches("cache_off", "accept_nothing", "stale_block")
-def test_a_prompt_hits_and_has_its_drafts_accepted_each_time(length, k, server, client, oracle, draft_counts):
-    """vllm#51441, vllm#44082: no hit at most lengths; sglang#8726: fewer drafts accepted when a prompt repeats."""
+@pytest.mark.parametrize("length", LENGTHS)
+@catches("cache_off", "stale_block")
+def test_a_prompt_hits_each_time(length, server, client, oracle):
+    """vllm#51441, vllm#44082: no hit at most lengths."""
     case = Case(oracle, length)
     client.reset_prefix_cache()
-    seen, replies = [], []
-    for _ in range(3):
-        with draft_counts(k) as counted:
-            replies.append(client.complete(case.prompt, max_tokens=TOKENS, temperature=0))
-        seen.append(counted())
+    replies = [client.complete(case.prompt, max_tokens=TOKENS, temperature=0) for _ in range(3)]
     for reply in replies:
         assert agree.problems(make.ids(oracle, reply.text), case.answer) == []
-    due = case.counts(k)
-    assert [one.per_position for one in seen if k] == [due.per_position] * (3 if k else 0)
-    # vLLM takes the last token of a prompt for decoding when it is all that is left, and drafts once in vain.
-    assert all(one.steps - due.steps in (0, 1) for one in seen if k)
     least, most = hit(server, case.prompt)
     assert saved(replies[0]) == 0
     assert all(least <= saved(reply) <= most for reply in replies[1:])
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+@catches("accept_nothing")
+def test_a_prompt_has_its_drafts_accepted_each_time(length, drafted, client, oracle, draft_counts):
+    """sglang#8726: fewer drafts are accepted when a prompt repeats."""
+    case = Case(oracle, length)
+    client.reset_prefix_cache()
+    due = case.counts(drafted)
+    for _ in range(3):
+        with draft_counts(drafted) as seen:
+            client.complete(case.prompt, max_tokens=TOKENS, temperature=0)
+        assert seen().per_position == due.per_position
+        # vLLM takes the last token of a prompt for decoding when it is all that is left, and drafts once in vain.
+        assert seen().steps - due.steps in (0, 1)
 
 
 @catches("prompt_logprobs_wrong_in_later_parts", "stale_prompt_logprobs")
