@@ -24,7 +24,7 @@ FALSE_ALARM = 1e-6
 
 def after(oracle, prompt, answer):
     """Reference log-probabilities [len(answer), vocab] at the places of the answer's tokens."""
-    return oracle.logprobs([*prompt, *answer[:-1]])[len(prompt) - 1 :]
+    return oracle.answer_logprobs(prompt, answer)
 
 
 @catches(

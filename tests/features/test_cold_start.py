@@ -57,7 +57,7 @@ def test_a_cold_start_finds_nothing_and_keeps_what_it_compiles(server, record):
 def test_answers_after_a_cold_and_a_warm_start_are_exact(client, oracle, length):
     prompt = make.question(oracle, length, seed=length) if length > 1 else make.words(oracle, 1, seed=1)
     answer = oracle.greedy(prompt, ANSWER)
-    right = oracle.logprobs([*prompt, *answer[:-1]])[length - 1 :]
+    right = oracle.answer_logprobs(prompt, answer)
     choice = client.complete(prompt, max_tokens=ANSWER, temperature=0, logprobs=1).choice
     assert agree.problems(make.ids(oracle, choice.text), answer) == []
     assert logprobs.compare(choice.logprobs, right, answer, TOLERANCE) == []

@@ -45,7 +45,7 @@ def test_every_rank_gives_the_models_answers(client, oracle, asked):
     replies = client.each(asked, at_once=CROWD, max_tokens=ANSWER, temperature=0, logprobs=1)
     for prompt, reply in zip(asked, replies, strict=True):
         answer = oracle.greedy(prompt, ANSWER)
-        right = oracle.logprobs([*prompt, *answer[:-1]])[len(prompt) - 1 :]
+        right = oracle.answer_logprobs(prompt, answer)
         assert agree.problems(make.ids(oracle, reply.text), answer) == []
         assert logprobs.compare(reply.choice.logprobs, right, answer, TOLERANCE) == []
 

@@ -28,7 +28,7 @@ def test_answers_are_known_for_all_numbers_of_rows(client, oracle, length):
     prompt = make.walk(oracle, "always", length)
     answer = oracle.greedy(prompt, ANSWER)
     choice = client.complete(prompt, max_tokens=ANSWER, temperature=0, logprobs=1).choice
-    right = oracle.logprobs([*prompt, *answer[:-1]])[len(prompt) - 1 :]
+    right = oracle.answer_logprobs(prompt, answer)
     assert agree.problems(make.ids(oracle, choice.text), answer) == []
     assert logprobs.compare(choice.logprobs, right, answer, TOLERANCE) == []
 

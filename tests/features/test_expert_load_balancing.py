@@ -24,7 +24,7 @@ def answered(client, oracle, seed):
     prompt = make.words(oracle, 60, seed)
     choice = client.complete(prompt, max_tokens=ANSWER, temperature=0, logprobs=1).choice
     answer = oracle.greedy(prompt, ANSWER)
-    right = oracle.logprobs([*prompt, *answer[:-1]])[len(prompt) - 1 :]
+    right = oracle.answer_logprobs(prompt, answer)
     assert agree.problems(make.ids(oracle, choice.text), answer) == []
     assert logprobs.compare(choice.logprobs, right, answer, TOLERANCE) == []
 
@@ -60,7 +60,7 @@ def test_a_load_that_falls_on_one_word_is_answered_as_any_other(client, oracle):
     word = make.words(oracle, 1, seed=7)
     prompt = word * 40
     answer = oracle.greedy(prompt, ANSWER)
-    right = oracle.logprobs([*prompt, *answer[:-1]])[len(prompt) - 1 :]
+    right = oracle.answer_logprobs(prompt, answer)
     for _ in range(3 * EVERY // ANSWER):
         choice = client.complete(prompt, max_tokens=ANSWER, temperature=0, logprobs=1).choice
         assert agree.problems(make.ids(oracle, choice.text), answer) == []

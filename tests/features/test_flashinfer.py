@@ -32,7 +32,7 @@ def test_answers_at_the_edge_of_a_page_are_exact(server, client, oracle, pages, 
         prompt = make.question(oracle, length, seed=length, depth=depth)
         answer = oracle.greedy(prompt, ANSWER)
         choice = client.complete(prompt, max_tokens=ANSWER, temperature=0, logprobs=1).choice
-        right = oracle.logprobs([*prompt, *answer[:-1]])[len(prompt) - 1 :]
+        right = oracle.answer_logprobs(prompt, answer)
         assert agree.problems(make.ids(oracle, choice.text), answer) == []
         assert logprobs.compare(choice.logprobs, right, answer, TOLERANCE) == []
 

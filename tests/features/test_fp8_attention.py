@@ -47,7 +47,7 @@ def echoed(client, text):
 def generated(client, oracle, prompt):
     """Ask for an answer; return it with the reference's values after the same tokens."""
     choice = client.complete(prompt, max_tokens=ANSWER, temperature=0, logprobs=1, token_ids=True).choice
-    return choice, oracle.logprobs([*prompt, *choice.token_ids[:-1]])[len(prompt) - 1 :]
+    return choice, oracle.answer_logprobs(prompt, choice.token_ids)
 
 
 @proves
@@ -99,7 +99,7 @@ def test_a_crowd_of_different_lengths_is_as_exact(client, oracle):
     replies = client.each(asked, at_once=6, max_tokens=ANSWER, temperature=0, logprobs=1, token_ids=True)
     for prompt, reply in zip(asked, replies, strict=True):
         ids = reply.choice.token_ids
-        right = oracle.logprobs([*prompt, *ids[:-1]])[len(prompt) - 1 :]
+        right = oracle.answer_logprobs(prompt, ids)
         assert logprobs.compare(reply.choice.logprobs, right, ids, TOLERANCE) == []
 
 

@@ -161,7 +161,7 @@ def wrong_logprobs(row, case, oracle, client, choice, tolerance):
     if found or row["held"] == "object":
         return found
     ids = choice.token_ids[: len(choice.logprobs)]
-    right = oracle.logprobs([*case.prompt, *ids[:-1]])[len(case.prompt) - 1 :]
+    right = oracle.answer_logprobs(case.prompt, ids)
     if client.catalog.promise("sampled_logprobs") == "scaled" and row["drawn"] != "greedy":
         right = logprobs.tempered(right, 0.7)
     if row["held"] == "free":
@@ -223,7 +223,7 @@ def test_logprobs_are_told_and_drafts_go_on(case, drafted, client, oracle, draft
     """vllm#34497, vllm#17876: asking for them switched drafts off, or gave 0 for every token."""
     with draft_counts(drafted) as seen:
         reply = client.complete(case.prompt, max_tokens=TOKENS, temperature=0, logprobs=1)
-    right = oracle.logprobs([*case.prompt, *case.answer[:-1]])[LENGTH - 1 :]
+    right = oracle.answer_logprobs(case.prompt, case.answer)
     assert logprobs.compare(reply.choice.logprobs, right, case.answer, tolerance) == []
     assert drafts.compare(seen(), case.counts(drafted)) == []
 

@@ -46,7 +46,7 @@ def check_prompt(client, oracle, text):
 def check_answer(oracle, prompt, reply):
     """Judge the tokens of an answer, and their log-probabilities."""
     answer = oracle.greedy(prompt, ANSWER)
-    right = oracle.logprobs([*prompt, *answer[:-1]])[len(prompt) - 1 :]
+    right = oracle.answer_logprobs(prompt, answer)
     assert agree.problems(make.ids(oracle, reply.text), answer) == []
     assert logprobs.compare(reply.choice.logprobs, right, answer, TOLERANCE) == []
 

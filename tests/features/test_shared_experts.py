@@ -34,7 +34,7 @@ def prompt_part(client, text):
 def check_answer(oracle, prompt, reply):
     """Judge the tokens of an answer, and their log-probabilities."""
     answer = oracle.greedy(prompt, ANSWER)
-    right = oracle.logprobs([*prompt, *answer[:-1]])[len(prompt) - 1 :]
+    right = oracle.answer_logprobs(prompt, answer)
     assert agree.problems(make.ids(oracle, reply.text), answer) == []
     assert logprobs.compare(reply.choice.logprobs, right, answer, TOLERANCE) == []
 

@@ -41,7 +41,7 @@ def found(text, distance, tokens=ANSWER):
 
 
 def problems(oracle, prompt, choice, answer):
-    right = oracle.logprobs([*prompt, *answer[:-1]])[len(prompt) - 1 :]
+    right = oracle.answer_logprobs(prompt, answer)
     return [
         *agree.problems(make.ids(oracle, choice.text), answer),
         *logprobs.compare(choice.logprobs, right, answer, TOLERANCE),
@@ -103,7 +103,7 @@ def test_the_window_slides_on_while_an_answer_grows(client, oracle, window):
             [*prompt, *forced], max_tokens=1, temperature=0, echo=True, logprobs=1
         ).choice
         seen = scored.logprobs[len(prompt) : len(prompt) + len(forced)]
-        right = oracle.logprobs([*prompt, *forced[:-1]])[len(prompt) - 1 :]
+        right = oracle.answer_logprobs(prompt, forced)
         assert logprobs.compare(seen, right, forced, TOLERANCE) == []
     prompt, text = looking_back(oracle, window - 1, seed=3)
     choice = client.complete(prompt, max_tokens=60, temperature=0, logprobs=1).choice

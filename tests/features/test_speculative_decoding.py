@@ -95,7 +95,7 @@ def test_logprobs_are_the_models_own(client, oracle, cycle):
     prompt = make.walk(oracle, cycle, PROMPT)
     choice = client.complete(prompt, max_tokens=30, temperature=0, logprobs=1).choice
     answer = oracle.greedy(prompt, 30)
-    right = oracle.logprobs([*prompt, *answer[:-1]])[len(prompt) - 1 :]
+    right = oracle.answer_logprobs(prompt, answer)
     assert logprobs.problems(choice) == []
     assert logprobs.compare(choice.logprobs, right, answer, TOLERANCE) == []
 
@@ -169,7 +169,7 @@ def test_a_grammar_that_forbids_the_drafts_is_kept(client, oracle, cycle):
 def test_sampled_answers_are_words_the_model_may_say(client, oracle):
     prompt = make.walk(oracle, "half", PROMPT)
     choice = client.complete(prompt, max_tokens=40, temperature=0.7, logprobs=1, token_ids=True).choice
-    right = oracle.logprobs([*prompt, *choice.token_ids[:-1]])[len(prompt) - 1 :]
+    right = oracle.answer_logprobs(prompt, choice.token_ids)
     if client.catalog.promise("sampled_logprobs") == "scaled":
         right = logprobs.tempered(right, 0.7)
     assert logprobs.compare(choice.logprobs, right, choice.token_ids, TOLERANCE) == []

@@ -40,7 +40,7 @@ LENGTHS = [
 def judged(oracle, prompt, choice, tokens=ANSWER):
     """Return what is wrong with a greedy answer and its log-probabilities."""
     answer, seen = oracle.greedy(prompt, tokens), make.ids(oracle, choice.text)
-    right = oracle.logprobs([*prompt, *answer[:-1]])[len(prompt) - 1 :]
+    right = oracle.answer_logprobs(prompt, answer)
     second, first = np.partition(right, -2)[:, -2:].T
     found = agree.problems(seen, answer, margins=first - second, tie_margin=2 * TOLERANCE)
     same = agree.first_difference(seen, answer)

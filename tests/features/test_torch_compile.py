@@ -32,7 +32,7 @@ def text(oracle, length, seed=0):
 def judged(oracle, prompt, choice):
     """Return what is wrong with a greedy answer and its log-probabilities."""
     answer = oracle.greedy(prompt, ANSWER)
-    right = oracle.logprobs([*prompt, *answer[:-1]])[len(prompt) - 1 :]
+    right = oracle.answer_logprobs(prompt, answer)
     found = agree.problems(make.ids(oracle, choice.text), answer)
     return found or logprobs.compare(choice.logprobs, right, answer, TOLERANCE)
 

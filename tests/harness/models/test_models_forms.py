@@ -210,7 +210,7 @@ class TestLookup:
     def _holds(known, prompt, n):
         # Each token is the likeliest after those before it: by induction that is the greedy answer.
         answer = known.copy(prompt, n)
-        scores = known.logprobs([*prompt, *answer[:-1]])[len(prompt) - 1 :]
+        scores = known.answer_logprobs(prompt, answer)
         assert scores.argmax(axis=1).tolist() == answer
         ranked = np.sort(scores, axis=1)
         assert (ranked[:, -1] - ranked[:, -2]).min() > 3
