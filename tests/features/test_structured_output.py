@@ -72,7 +72,8 @@ KEPT = {
 # Keywords that a library may not know. Refusing is honest; answering against them is not. Each is made so that an
 # ignored keyword shows in at least half of the answers: it stays unseen in MANY of them once in 65536 runs.
 HARD = {
-    "bounds": record(x={"type": "integer", "minimum": 3, "maximum": 120}),
+    "bounds": record(x={"type": "integer", "minimum": 3, "maximum": 99}),
+    "bounds_in_a_decade": record(x={"type": "integer", "minimum": 115, "maximum": 120}),
     "pattern_and_length": record(x={"type": "string", "pattern": "^[a-z]+$", "maxLength": 3}),
     "format_and_length": record(x={"type": "string", "format": "uuid", "maxLength": 5}),
     "all_of": json_schema({"allOf": [record(a={"type": "integer"}).value, {"required": ["a"]}]}),
