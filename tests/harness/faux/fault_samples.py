@@ -161,7 +161,12 @@ class Dialect:
 
     def info(self):
         said = {"page_size": 1, "max_total_tokens": 2176, "kv_cache_dtype": "fp8_e4m3"}
-        for name, value in (("grammar", "xgrammar"), ("quantization", "fp8"), ("moe_backend", "auto")):
+        for name, value in (
+            ("grammar", "xgrammar"),
+            ("quantization", "fp8"),
+            ("moe_backend", "auto"),
+            ("reasoning", "deepseek_r1"),
+        ):
             *folders, leaf = self.catalog.fact(name)["info"].split(".")
             place = said
             for folder in folders:
@@ -225,7 +230,15 @@ class Dialect:
             self.complete(words(1, 2), **two),
             self.complete(words(3, 4), guided_regex="w.*"),
             self.refusal(**self.held("[a")),
+            self._thought(),
         ]
+
+    def _thought(self):
+        """A chat answer that a parser has parted from what was thought before."""
+        ask, answer = self.chat(words(1, 2))
+        body = json.loads(answer.body)
+        body["choices"][0]["message"]["reasoning" if self.is_vllm else "reasoning_content"] = "w005w006"
+        return ask, answer.but(body=json.dumps(body))
 
     def _from_a_tier(self):
         """A prompt that the cache has just lost, and that was taken all the same."""

@@ -37,6 +37,8 @@ OFTEN = [
     "external_hits_not_counted",
     "speculation_off_with_logprobs",
     "tokens_burn_unseen",
+    "another_parser",
+    "thoughts_in_the_answer",
 ]
 UNSEEN = {
     **{(name, engine): SETTING for name in OFTEN for engine in ENGINES},
