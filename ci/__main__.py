@@ -11,7 +11,7 @@ from fixtures.errors import HarnessError
 # The module of each command. Only the wanted one is loaded: a lint has its answer before plots and models are there.
 _COMMANDS = {
     "engines": "engines", "lock": "lock", "model": "serve", "command": "serve",
-    "census": "census", "lint": "lint", "migrate": "migrate", "claims": "claims",
+    "reap": "reap", "census": "census", "lint": "lint", "migrate": "migrate", "claims": "claims",
     "report": "report", "repro": "repro", "replay": "repro", "judge": "repro", "record": "record", "kills": "kills",
 }  # fmt: skip
 
