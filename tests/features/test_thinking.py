@@ -19,7 +19,7 @@ pytestmark = [
     serve_pairs(
         parser=[
             {"model": "thinker", "reasoning": "deepseek_r1", "mtp": 3},
-            {"model": "thinker", "reasoning": "deepseek_v4", "mtp": 1},
+            {"model": "thinker", "reasoning": "deepseek_v4"},
         ]
     ),
 ]
@@ -45,8 +45,8 @@ ways = pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streame
 
 @pytest.fixture
 def k(server):
-    """Tokens drafted per step."""
-    return dict(server.spec.knobs)["mtp"]
+    """Tokens drafted per step, 0 without speculation."""
+    return dict(server.spec.knobs).get("mtp", 0)
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def test_what_is_thought_and_what_is_answered_are_told_apart(think, oracle, draf
     assert reply.choice.finish_reason == "stop"
     assert not streamed or stream.problems(reply.exchange.events, "chat") == []
     assert drafts.problems(seen(), 0, k) == []
-    assert seen().accepted > 0
+    assert (seen().accepted > 0) == (k > 0)
 
 
 @places

@@ -197,7 +197,18 @@ def attached(suite, model_cache):
 
     path = build("chain", model_cache / "models")
     port = free_port()
-    argv = (str(STAND_IN), "-m", "x", "--model", str(path), "--port", str(port), "--enable-prefix-caching")
+    argv = (
+        str(STAND_IN),
+        "-m",
+        "x",
+        "--model",
+        str(path),
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+        "--enable-prefix-caching",
+    )
     with Process(Launch(argv, suite.env, {}, port), suite.pytester.path / "attached.log") as process:
         url = f"http://127.0.0.1:{port}"
         wait_until_ready("the stand-in", "/health", process, 60)
