@@ -39,7 +39,7 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
     parser.add_argument(
         "--from",
         dest="records",
-        nargs="+",
+        nargs="*",
         type=Path,
         default=[],
         metavar="RESULTS",

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from ci.plan import Row, matrix
+from fixtures.evidence.times import Times
 from tests.harness.report.values import minutes_to_start
 
 ROOT = Path(__file__).parents[2]
@@ -90,8 +92,11 @@ def test_the_matrix_is_what_pytest_cuts(plan, suite):
         assert ran == set(one["servers"])
 
 
-def test_without_a_record_the_matrix_has_no_minutes(plan):
-    assert [one["minutes"] for one in json.loads(plan("--json").stdout)] == [None]
+def test_without_a_record_the_matrix_has_no_minutes():
+    row = Row("vllm-chain", server=True, tests=2, cost=52_000, shard=1)
+    assert matrix([row], 1, Times()) == [
+        {"shard": "1/1", "minutes": None, "tests": 2, "servers": ["vllm-chain"]}
+    ]
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,7 @@ def test_results_say_which_shard_of_which_cut_they_are(suite, workers):
     assert one.shard == Shard(number=1, of=2, cut=one.shard.cut)
     assert two.shard == Shard(number=2, of=2, cut=one.shard.cut)
     assert (one.planned, two.planned) == (1, 1)
+    assert (one.id.rpartition("-")[2], two.id.rpartition("-")[2]) == ("1of2", "2of2")
     assert {r.server for r in (*one.results, *two.results)} == {
         "vllm-chain-prefix_cache",
         "vllm-chain-no_prefix_cache",
