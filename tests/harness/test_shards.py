@@ -78,7 +78,7 @@ def test_recorded_times_decide_the_cut(suite):
     assert {"[vllm-chain" in test for test in first} == {True}
     path = suite.pytester.path / "before.json"
     path.write_text(minutes_to_start({"chain": 1, "lookup": 1, "mimo": 1, "fuzz": 9}))
-    alone = collected(suite.run(*words, "--shard", "1/2", "--shard-times", str(path)))
+    alone = collected(suite.run(*words, "--shard", "1/2", f"--shard-times={path}"))
     assert alone == ["tests/test_a.py::test_1[vllm-fuzz]"]
 
 
