@@ -13,6 +13,7 @@ _COMMANDS = {
     "engines": "engines", "lock": "lock", "model": "serve", "command": "serve",
     "reap": "reap", "census": "census", "lint": "lint", "migrate": "migrate", "claims": "claims",
     "report": "report", "repro": "repro", "replay": "repro", "judge": "repro", "record": "record", "kills": "kills",
+    "plan": "plan",
 }  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fixtures.evidence.results import Engine, Machine, Result, Results, Run
+from fixtures.evidence.results import Engine, Launched, Machine, Result, Results, Run
 
 BEGAN = 1_796_057_000.0
 MACHINE = Machine(
@@ -52,3 +52,12 @@ def run(*results, **more):
 def small(*results, **more):
     """Return Results of one run."""
     return Results(runs=(run(*results, **more),))
+
+
+def minutes_to_start(minutes):
+    """Return results.json of a run on vLLM that started the servers of these models, and tested nothing."""
+    launches = [
+        Launched(server=f"vllm-{model}", engine="vllm", why="first use", seconds=60.0 * told, at=BEGAN)
+        for model, told in minutes.items()
+    ]
+    return small(launches=launches).model_dump_json()
