@@ -122,3 +122,19 @@ def test_1(server):
 """
     )
     suite.run().assert_outcomes(passed=1)
+
+
+def test_a_divided_gpu_is_named_in_the_header(suite):
+    suite.pytester.makeconftest(
+        'pytest_plugins = ["fixtures.plugin"]\n'
+        "from fixtures.launch import targets\n"
+        "from fixtures.launch.gpus import Gpu\n"
+        "node = [Gpu(n, f'GPU-{n}', 'H200', '9.0', 1, 0, mig=n == 1) for n in range(2)]\n"
+        "targets._here = lambda: tuple(node)\n"
+    )
+    suite.write(test_a="def test_1(): 0\n")
+    result = suite.run()
+    result.stdout.fnmatch_lines(
+        ["GPU 1 (H200, GPU-1) is in MIG mode, which divides it, and servers are given *"]
+    )
+    result.stdout.no_fnmatch_line("GPU 0*")
