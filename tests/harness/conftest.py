@@ -92,6 +92,7 @@ def suite(pytester: pytest.Pytester, model_cache: Path) -> Suite:
     env = {
         "PYTHONPATH": str(ROOT),
         "DSV4_CACHE": str(model_cache),
+        "DSV4_LEASES": str(pytester.path / "leases"),  # a server of the user's is nothing to wait for
         "STAND_IN_BOOK": str(book),
         "PATH": os.environ["PATH"],
     }
