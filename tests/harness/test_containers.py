@@ -69,7 +69,7 @@ def run(suite, images):
 
 
 def ours(client):
-    return client.containers.list(all=True, filters={"label": owner.RUN, "ancestor": f"{IMAGE}:sound"})
+    return client.containers.list(all=True, filters={"label": owner.RUN})
 
 
 def test_tests_of_one_server_share_a_container_that_is_gone_afterwards(suite, run, client):
@@ -80,21 +80,20 @@ def test_1(server): assert server.fact('prefix_cache') is dict(server.spec.knobs
 def test_2(server): assert server.pid
 """
     )
-    before = ours(client)
     result = run()
     result.assert_outcomes(passed=4)
     result.stdout.fnmatch_lines(["vllm: docker:*= vLLM 0.32.0, CPU build*", "2 configurations, 2 launches"])
-    assert ours(client) == before
+    folder = next((suite.pytester.path / "evidence").iterdir())
+    assert folder.name not in [one.labels[owner.RUN] for one in ours(client)]
 
 
 def test_a_container_is_open_to_this_machine_alone_and_owns_nothing(suite, run):
     suite.write(
         test_a="""
-import json, docker
-from fixtures.launch import daemon
+import json
+from fixtures.launch import daemon, owner
 def test_1(server):
-    found = docker.DockerClient(base_url=daemon.address()).containers.list(filters={'label': 'dsv4-conformance.run'})
-    mine = [one for one in found if server.url.endswith(':' + one.ports['8000/tcp'][0]['HostPort'])]
+    mine = daemon.connect().containers.list(filters={'label': f'{owner.LABEL}={owner.mine()}'})
     open('seen', 'w').write(json.dumps([one.attrs for one in mine]))
 pytestmark = serve(model='chain')
 """
@@ -124,12 +123,12 @@ def test_a_failed_start_is_explained_with_the_log(suite, run):
 
 
 KILLED = """
-import docker, httpx, pytest
-from fixtures.launch import daemon
+import httpx, pytest
+from fixtures.launch import daemon, owner
 pytestmark = serve(model='chain')
-def mine(server):
-    found = docker.DockerClient(base_url=daemon.address()).containers.list(filters={'label': 'dsv4-conformance.run'})
-    return next(one for one in found if server.url.endswith(':' + one.ports['8000/tcp'][0]['HostPort']))
+def mine():
+    (one,) = daemon.connect().containers.list(filters={'label': f'{owner.LABEL}={owner.mine()}'})
+    return one
 """
 
 
@@ -137,7 +136,7 @@ def test_a_container_that_dies_fails_its_test_alone(suite, run):
     suite.write(
         test_a=f"""{KILLED}
 def test_1(server):
-    mine(server).kill()
+    mine().kill()
     httpx.get(server.url + '/health')
 def test_2(server): assert httpx.get(server.url + '/health').status_code == 200
 """
@@ -154,7 +153,7 @@ def test_an_engine_without_memory_is_told_from_one_that_was_killed(suite, run):
     suite.write(
         test_a=f"""{KILLED}
 def test_1(server):
-    mine(server).update(mem_limit='64m', memswap_limit='64m')
+    mine().update(mem_limit='64m', memswap_limit='64m')
     httpx.get(server.url + '/eat', timeout=60)
 """
     )
