@@ -4,6 +4,7 @@ Most tests need a docker daemon with the image that `ci/image/build.sh base` mak
 router, and `docker compose`.
 """
 
+import contextlib
 import io
 import os
 import re
@@ -71,7 +72,7 @@ def images(client):
     """Images in which stand-ins are the engine's interpreter and the router, by the engine's fault."""
     scripts = {"python3": STAND_IN, "haproxy": STAND_IN.with_name("haproxy")}
     found = {}
-    for fault in ("", "unknown_flag"):
+    for fault in ("", "unknown_flag", "never_ready"):
         found[fault] = f"{IMAGE}:{fault or 'sound'}"
         lines = [f"FROM {BASE}", "COPY python3 haproxy /engine/", "ENV PATH=/engine:/usr/bin:/bin"]
         lines += [f"ENV STAND_IN_BOOK=/dev/null STAND_IN_FAULT={fault}"]
@@ -102,7 +103,7 @@ def run(suite, images):
 def left(client, suite):
     """What there is of the suite's runs: containers, networks and volumes, by name."""
     found = []
-    for folder in (suite.pytester.path / "evidence").iterdir():
+    for folder in (suite.pytester.path / "evidence").glob("*"):
         mine = {"label": f"{owner.RUN}={folder.name}"}
         found += client.containers.list(all=True, filters=mine, ignore_removed=True)
         found += client.networks.list(filters=mine)
@@ -294,6 +295,39 @@ def test_a_failed_start_is_explained_and_leaves_nothing(suite, run, client):
     assert left(client, suite) == []
 
 
+def test_a_start_that_takes_too_long_is_ended(suite, run, client):
+    suite.write(test_a="pytestmark = serve(model='chain')\ndef test_1(server): 0\n")
+    result = run("--start-limit", "5", fault="never_ready")
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["EngineFault: *dp-vllm.yaml was not up within 5 s. Give it more with *"])
+    assert left(client, suite) == []
+
+
+def until(process, condition):
+    """Wait until something holds, while a process runs."""
+    deadline = time.monotonic() + LIMIT
+    while not condition():
+        assert process.poll() is None
+        assert time.monotonic() < deadline, "waited in vain"
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(0.05)
+
+
+def test_an_interrupted_start_leaves_nothing(suite, images, client):
+    suite.write(test_a="pytestmark = serve(model='chain')\ndef test_1(server): 0\n")
+    env = os.environ | suite.env | {"DSV4_IMAGE": images["never_ready"], "DSV4_ROUTER_IMAGE": images[""]}
+    command = suite.command(target=("--vllm", "compose:dp-vllm"))
+    process = subprocess.Popen(command, env=env, cwd=suite.pytester.path, stdout=subprocess.DEVNULL)
+    try:
+        until(process, lambda: any("engine-2" in name for name in left(client, suite)))
+        process.send_signal(signal.SIGINT)
+        assert process.wait(LIMIT) == pytest.ExitCode.INTERRUPTED
+        assert left(client, suite) == []
+    finally:
+        process.kill()
+        process.wait()
+
+
 MINE = """
 services:
   engine:
@@ -388,12 +422,7 @@ def test_1(server):
     command = suite.command(target=("--vllm", "compose:mine.yaml"))
     process = subprocess.Popen(command, env=env, cwd=suite.pytester.path, stdout=subprocess.DEVNULL)
     try:
-        deadline = time.monotonic() + LIMIT
-        while not (suite.pytester.path / "here").exists():
-            assert process.poll() is None
-            assert time.monotonic() < deadline, "waited in vain"
-            with pytest.raises(subprocess.TimeoutExpired):
-                process.wait(0.05)
+        until(process, (suite.pytester.path / "here").exists)
         process.send_signal(signal.SIGKILL)
         process.wait()
         stay = left(client, suite)
