@@ -134,6 +134,17 @@ class TestFiles:
         assert "# Needs " in comment
 
     @pytest.mark.parametrize("engine", ["vllm", "sglang"])
+    def test_the_release_takes_what_its_engines_are_given(self, engine):
+        given = [file for file in FILES if engine in file.stem and "${DSV4_COMMAND" in file.read_text()]
+        assert len(given) == 3  # the common one, prefill and decode apart, and tiers; others add nothing
+        (release,) = re.findall(r"DSV4_IMAGE:-\S+:v([\d.]+)}", given[0].read_text())
+        for file in given:
+            command = [sys.executable, "-m", "ci", "lint", f"--{engine}", release, file]
+            told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+            assert told.returncode == 0, told.stdout
+            assert "0 errors, 0 warnings" in told.stdout
+
+    @pytest.mark.parametrize("engine", ["vllm", "sglang"])
     def test_the_default_image_is_the_published_one(self, engine):
         image = table(engine)["engine"]["image"].partition("{")[0]
         assert f"${{DSV4_IMAGE:-{image}" in (ROOT / "compose" / "base" / f"{engine}.yaml").read_text()
@@ -256,6 +267,18 @@ def test_3(server, counters):
     assert left(client, suite) == []
     (log,) = (suite.pytester.path / "evidence").rglob("*.log")
     assert "router | passing on to [['engine-1', '8000'], ['engine-2', '8000']]\n" in log.read_text()
+
+
+def test_a_topology_of_the_fake_engine_is_never_taken_for_a_real_one(suite, run):
+    suite.write(
+        test_a="""
+pytestmark = serve(model='chain')
+def test_1(server): assert 'fixtures.faux' in server.host.process.launch.argv
+"""
+    )
+    result = run(file="faux")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["vllm: compose:faux = FAKE vLLM 0.32.0*"])
 
 
 def test_the_end_of_any_service_fails_its_test_with_its_name(suite, run):
