@@ -6,8 +6,10 @@ router, and `docker compose`.
 
 import contextlib
 import io
+import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -212,6 +214,31 @@ class TestTopology:
             "f", topology(**{"engine-2": {"environment": {"NVIDIA_VISIBLE_DEVICES": seen}}})
         )
         assert found.gpus(("9.0",) * 4) == ("9.0",) * gpus
+
+
+def test_no_word_of_a_command_is_changed_on_its_way_through_a_file(compose):
+    argv = (
+        "python3",
+        '{"a":"b c"}',
+        "it's",
+        "a$b",
+        "${HOME}",
+        "back\\slash",
+        'q"q',
+        "",
+        "#h",
+        "a;b",
+        "*",
+        "~",
+        "…",
+    )
+    env = os.environ | {"DSV4_COMMAND": shlex.join(argv)}
+    command = [*compose, "--file", ROOT / "compose" / "pd-vllm.yaml", "config", "--format", "json"]
+    told = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+    found = Topology.read("f", json.loads(told.stdout))
+    found.check_command(argv)
+    roles = [json.loads(found.config["services"][name]["command"][-1])["kv_role"] for name in found.engines]
+    assert roles == ["kv_consumer", "kv_producer"]
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])
