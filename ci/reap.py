@@ -21,7 +21,7 @@ say = partial(print, flush=True)
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command to the parser of `python -m ci`."""
-    text = "remove the containers, networks and processes that killed runs of this suite have left"
+    text = "remove the containers, networks, volumes and processes that killed runs of this suite have left"
     parser = commands.add_parser("reap", help=text, description=f"{text}; what a living run uses stays")
     parser.add_argument("--dry-run", action="store_true", help="say what would be removed, and leave it")
     parser.set_defaults(run=_run)

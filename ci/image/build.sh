@@ -10,8 +10,10 @@ root=$(mktemp -d "${TMPDIR:-/tmp}/image.XXXXXX")
 trap 'rm -rf "$root"' EXIT
 
 if ! docker image inspect "$base" >/dev/null 2>&1; then
+  # shellcheck disable=SC2016 # apt fills this in
   mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | head -1)
-  packages=python3-minimal,libpython3-stdlib,libnuma1
+  # Engines compile on a CPU: a compiler with the headers, and openssl for the names of what it made.
+  packages=python3,python3-dev,libnuma1,g++,openssl
   debootstrap --variant=minbase --include="$packages" bookworm "$root/base" "$mirror" >"$root/log" ||
     { tail -20 "$root/log"; exit 1; }
   tar -C "$root/base" -c . | docker import - "$base" >/dev/null

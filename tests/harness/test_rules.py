@@ -72,6 +72,7 @@ class TestCatalogs:
                 "capability",
                 "processor",
                 "untried",
+                "alone",
             }, (
                 kind,
                 name,
