@@ -199,6 +199,26 @@ def test_3(client):
     assert suite.left_behind() == []
 
 
+def test_a_server_that_dies_before_the_test_begins_is_named_as_well(suite):
+    suite.write(
+        test_a="""
+pytestmark = serve(model='chain')
+@pytest.fixture
+def broken(client, server):
+    os.kill(server.pid, 9)
+    client.send("GET", "/health")
+    client.send("GET", "/health")
+def test_1(broken): 0
+def test_2(client): assert client.send("GET", "/health").status == 200
+"""
+    )
+    result = suite.run()
+    result.assert_outcomes(passed=1, errors=1)
+    told = "EngineFault: vLLM 0.32.0, CPU build ended while serving (killed (SIGKILL), *"
+    result.stdout.fnmatch_lines([told, "vllm-chain: ready in * s (it had died)"])
+    assert suite.left_behind() == []
+
+
 def test_a_perturbed_model_is_served_beside_the_sound_answers(suite):
     suite.write(
         test_a="""
