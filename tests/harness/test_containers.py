@@ -213,6 +213,19 @@ def test_1(server):
             one.remove(force=True)
 
 
+def test_what_a_killed_worker_leaves_is_removed_by_its_run(suite, run, client):
+    suite.write(
+        test_a="""
+pytestmark = serve(model='chain')
+def test_1(server): os.kill(os.getpid(), 9)
+def test_2(server): assert server.pid
+"""
+    )
+    run("-n", "1").assert_outcomes(passed=1, failed=1)
+    folder = next((suite.pytester.path / "evidence").iterdir())
+    assert folder.name not in [one.labels[owner.RUN] for one in ours(client)]
+
+
 def test_a_process_whose_run_was_killed_is_reaped(tmp_path):
     """Its supervisor, which would have ended it, was killed as well."""
     dead = subprocess.Popen([sys.executable, "-c", "pass"])
