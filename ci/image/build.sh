@@ -11,7 +11,7 @@ trap 'rm -rf "$root"' EXIT
 
 if ! docker image inspect "$base" >/dev/null 2>&1; then
   # shellcheck disable=SC2016 # apt fills this in
-  mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | head -1)
+  mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Codename: bookworm' | head -1)
   # Engines compile on a CPU: a compiler with the headers, and openssl for the names of what it made.
   packages=python3,python3-dev,libnuma1,g++,openssl
   debootstrap --variant=minbase --include="$packages" bookworm "$root/base" "$mirror" >"$root/log" ||
