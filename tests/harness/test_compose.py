@@ -5,7 +5,6 @@ router, and `docker compose`.
 """
 
 import contextlib
-import io
 import json
 import os
 import re
@@ -14,23 +13,21 @@ import shutil
 import signal
 import subprocess
 import sys
-import tarfile
 import time
 from pathlib import Path
 
-import docker
 import pytest
-from docker.errors import DockerException
 
 from fixtures.engines.fitting import Hardware
 from fixtures.engines.rules import Catalog, NotApplicable, table
 from fixtures.errors import HarnessError
-from fixtures.launch import daemon, owner
+from fixtures.launch import owner
 from fixtures.launch.topology import Topology
 from fixtures.model import Launch
 from tests.harness.conftest import ROOT, STAND_IN
+from tests.harness.stand_in_images import build, connect, needed
 
-BASE, IMAGE = "dsv4-conformance/base:latest", "dsv4-conformance/compose-stand-in"
+IMAGE = "dsv4-conformance/compose-stand-in"
 LIMIT = 60  # seconds for anything that a test waits for
 FILES = sorted((ROOT / "compose").rglob("*.yaml"))
 COMPOSE = ["docker", "compose"]
@@ -39,13 +36,6 @@ COMPOSE = ["docker", "compose"]
 def names(file):
     """A file as it is named in a test's id."""
     return str(file.relative_to(ROOT / "compose").with_suffix(""))
-
-
-def needed(reason):
-    """Skip what cannot be tested here, except where it must be."""
-    if os.environ.get("DSV4_NEEDS_DOCKER"):
-        pytest.fail(reason)
-    pytest.skip(reason)
 
 
 @pytest.fixture(scope="session")
@@ -61,34 +51,14 @@ def compose():
 def client(compose):
     """A client of the daemon that compose speaks to."""
     assert compose
-    try:
-        found = docker.DockerClient(base_url=daemon.address())
-        found.images.get(BASE)
-    except DockerException as error:
-        needed(f"needs a docker daemon with {BASE}: {error}")
-    return found
+    return connect()
 
 
 @pytest.fixture(scope="session")
 def images(client):
     """Images in which stand-ins are the engine's interpreter and the router, by the engine's fault."""
     scripts = {"python3": STAND_IN, "haproxy": STAND_IN.with_name("haproxy")}
-    found = {}
-    for fault in ("", "unknown_flag", "never_ready"):
-        found[fault] = f"{IMAGE}:{fault or 'sound'}"
-        lines = [f"FROM {BASE}", "COPY python3 haproxy /engine/", "ENV PATH=/engine:/usr/bin:/bin"]
-        lines += [f"ENV STAND_IN_BOOK=/dev/null STAND_IN_FAULT={fault}"]
-        texts = {"Dockerfile": "\n".join(lines), **{name: path.read_text() for name, path in scripts.items()}}
-        packed = io.BytesIO()
-        with tarfile.open(fileobj=packed, mode="w") as archive:
-            for name, text in texts.items():
-                script = text.replace("#!/usr/bin/env python3", "#!/usr/bin/python3").encode()
-                member = tarfile.TarInfo(name)
-                member.size, member.mode = len(script), 0o755
-                archive.addfile(member, io.BytesIO(script))
-        packed.seek(0)
-        client.images.build(fileobj=packed, custom_context=True, tag=found[fault], rm=True)
-    return found
+    return build(client, IMAGE, scripts, ("", "unknown_flag", "never_ready"))
 
 
 @pytest.fixture

@@ -3,59 +3,35 @@
 They need a docker daemon with the image that `ci/image/build.sh base` makes, in which the stand-in plays the engine.
 """
 
-import io
 import json
 import os
 import signal
 import subprocess
 import sys
-import tarfile
 import time
 
-import docker
 import psutil
 import pytest
-from docker.errors import DockerException
 
-from fixtures.launch import daemon, owner, reap
+from fixtures.launch import owner, reap
 from tests.harness.conftest import ROOT, STAND_IN
+from tests.harness.stand_in_images import BASE, build, connect
 
-BASE, IMAGE = "dsv4-conformance/base:latest", "dsv4-conformance/stand-in"
+IMAGE = "dsv4-conformance/stand-in"
 FAULTS = ("", "unknown_flag", "never_ready", "talks")
 LIMIT = 60  # seconds for anything that a test waits for
 
 
 @pytest.fixture(scope="session")
 def client():
-    """A client of the daemon; one that must be there (in CI) is missed, another one is done without."""
-    try:
-        found = docker.DockerClient(base_url=daemon.address())
-        found.images.get(BASE)
-    except DockerException as error:
-        if os.environ.get("DSV4_NEEDS_DOCKER"):
-            raise
-        pytest.skip(f"needs a docker daemon with {BASE}: {error}")
-    return found
+    """A client of the daemon."""
+    return connect()
 
 
 @pytest.fixture(scope="session")
 def images(client):
     """Images in which the stand-in is the engine's interpreter, by the fault that it has."""
-    script = STAND_IN.read_text().replace("#!/usr/bin/env python3", "#!/usr/bin/python3")
-    found = {}
-    for fault in FAULTS:
-        found[fault] = f"{IMAGE}:{fault or 'sound'}"
-        lines = [f"FROM {BASE}", "COPY python3 /engine/", "ENV PATH=/engine:/usr/bin:/bin"]
-        lines += [f"ENV STAND_IN_BOOK=/dev/null STAND_IN_FAULT={fault}"]
-        packed = io.BytesIO()
-        with tarfile.open(fileobj=packed, mode="w") as archive:
-            for name, text in (("Dockerfile", "\n".join(lines)), ("python3", script)):
-                member = tarfile.TarInfo(name)
-                member.size, member.mode = len(text.encode()), 0o755
-                archive.addfile(member, io.BytesIO(text.encode()))
-        packed.seek(0)
-        client.images.build(fileobj=packed, custom_context=True, tag=found[fault], rm=True)
-    return found
+    return build(client, IMAGE, {"python3": STAND_IN}, FAULTS)
 
 
 @pytest.fixture
